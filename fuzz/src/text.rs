@@ -4,6 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use flowyard_adapter::fdir::Pballoc;
+use flowyard_adapter::rss;
 use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
 use flowyard_analyze::{Consumers, Local};
 use flowyard_frame::FlowKey;
@@ -26,6 +27,7 @@ pub fn text(bytes: &[u8]) {
     same_again::<Local>(text);
     same_again::<Genome>(text);
     let _ = (text.parse::<Freq>(), text.parse::<Rule>(), text.parse::<Pace>());
+    let _ = rss::parse_ethtool("fuzz", text);
     openflow(text);
     rule_file(text);
 }

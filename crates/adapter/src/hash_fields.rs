@@ -1,8 +1,10 @@
 //! The header fields that each flow type hashes, as set by `ethtool -N DEV rx-flow-hash`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use flowyard_frame::{FlowKey, Frag, proto};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 /// A set of hash input fields. It is displayed in ethtool's letters: `s` source address, `d`
@@ -71,6 +73,20 @@ impl fmt::Display for Fields {
             }
         }
         Ok(())
+    }
+}
+
+impl JsonSchema for Fields {
+    fn schema_name() -> Cow<'static, str> {
+        "Fields".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
+    }
+
+    fn inline_schema() -> bool {
+        true
     }
 }
 
@@ -178,7 +194,7 @@ impl fmt::Display for FlowType {
 }
 
 /// The hashed fields of each flow type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HashFields([Fields; 8]);
 
 impl HashFields {

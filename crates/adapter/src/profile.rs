@@ -13,6 +13,7 @@
 //!
 //! Invariant: every table size is a power of two (tested). Thread-safety: static data.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::hash_fields::HashFields;
@@ -20,7 +21,7 @@ use crate::hash_fields::HashFields;
 mod data;
 
 /// Whether an adapter supports a feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Support {
     /// Supported.
     Yes,
@@ -31,7 +32,7 @@ pub enum Support {
 }
 
 /// The header of a tunnelled frame that the adapter hashes and matches (user guide 705831).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Tunnels {
     /// The outer header.
     Outer,
@@ -40,7 +41,7 @@ pub enum Tunnels {
 }
 
 /// The RSS input fields that software may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Changeable {
     /// Only whether UDP ports are hashed (`ethtool -N DEV rx-flow-hash udp4 sd|sdfn`).
     UdpPorts,
@@ -51,7 +52,7 @@ pub enum Changeable {
 }
 
 /// The fields that the RSS hash of an SCTP frame covers besides the addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum SctpHash {
     /// None: there is no SCTP hash type, so SCTP is hashed as IP.
     AsIp,
@@ -63,7 +64,7 @@ pub enum SctpHash {
 }
 
 /// Sizes, limits and driver defaults of RSS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RssLimits {
     /// Entries of the indirection table (RETA) of the physical function.
     pub reta: u16,
@@ -93,7 +94,7 @@ pub struct RssLimits {
 }
 
 /// The kind of filter table that an adapter has in front of RSS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum FdirKind {
     /// No filter table.
     None,
@@ -116,7 +117,7 @@ pub enum FdirKind {
 }
 
 /// The actions that a matching filter can take, as the Flow Director paper lists them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FdirActions {
     /// The highest queue that a filter can address; `None`: every queue of the function.
     pub max_queue: Option<u16>,
@@ -135,7 +136,7 @@ pub struct FdirActions {
 }
 
 /// How filters that ATR learned are removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum AtrEvict {
     /// Never one by one: the table fills up and is then emptied as a whole (ixgbe).
     Flush,
@@ -146,7 +147,7 @@ pub enum AtrEvict {
 }
 
 /// Application targeting routing (ATR): the driver programs filters for the flows it transmits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AtrLimits {
     /// The driver samples one of every `sample_rate` packets of a transmit ring.
     pub sample_rate: u32,
@@ -157,7 +158,7 @@ pub struct AtrLimits {
 }
 
 /// The capabilities of one adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Profile {
     /// The name in lower case, as given to [`Profile::find`].
     pub name: &'static str,
@@ -203,7 +204,7 @@ impl Profile {
 }
 
 /// The number of queues that each stage can address; see [`Profile::reach`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reach {
     /// Through the indirection table.
     pub rss: u16,

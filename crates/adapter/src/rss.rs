@@ -20,10 +20,12 @@ use serde::Serialize;
 use crate::profile::{Changeable, Profile, RssLimits, SctpHash, Support};
 
 mod error;
+mod ethtool;
 mod explain;
 
 pub use crate::hash_fields::{Fields, FlowType, HashFields};
 pub use error::Error;
+pub use ethtool::{NotPrinted, Printed, parse_ethtool};
 pub use explain::{InputField, RssExplanation};
 
 /// A key under which both directions of a flow have the same hash: 0x6d5a, twenty times (Woo and

@@ -23,7 +23,7 @@ pub struct Analyzer {
     pub(crate) setup: Setup,
     /// `None` for an adapter without a hash, where all frames arrive at queue 0.
     pub(crate) rss: Option<Rss>,
-    flows: Flows,
+    pub(crate) flows: Flows,
     threads: Threads,
     pub(crate) policies: Vec<Running>,
     trails: Trails,
@@ -282,6 +282,7 @@ impl Analyzer {
         Analysis {
             captures: std::mem::take(&mut self.captures),
             setup: self.setup.summary(self.rss.as_ref(), self.threads.migrations),
+            verdict: self.verdict(&policies, &traffic),
             traffic,
             policies,
             elephants,

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 mod answer;
+pub(crate) mod rule;
 
 /// The optional parts of an explanation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +29,10 @@ pub struct Explanation {
     pub queues: u16,
     /// Number of cores; queue q interrupts core q modulo this number.
     pub cores: u16,
+    /// The hash key of RSS in hexadecimal; `null` if the adapter has no RSS.
+    pub rss_key: Option<String>,
+    /// Where the hash key comes from, such as `Microsoft's published test key` or `read from eth0.rss`.
+    pub rss_key_source: Option<String>,
     /// The decision of each policy on the flow.
     pub policies: Answers,
     /// The opposite direction, as if the adapter received it.
@@ -36,6 +41,8 @@ pub struct Explanation {
     pub expect: Option<Expect>,
     /// A source port with which RSS selects the given queue, if one was given.
     pub choose_port: Option<ChosenPort>,
+    /// Remarks on the limits of the explanation, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// A packet of a capture.

@@ -23,12 +23,14 @@ mod explain;
 mod flows;
 mod host;
 mod landing;
+mod over_time;
 mod packet;
 mod policy;
 mod setup;
 mod summary;
 mod tally;
 mod trails;
+mod verdict;
 
 pub(crate) use flowyard_frame::rng::mix;
 
@@ -36,5 +38,5 @@ pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;
 pub use explain::*;
 pub use host::{Consumers, Local};
-pub use setup::{BadSetup, RuleFile, Setup, Spec};
+pub use setup::{BadSetup, KeySource, RuleFile, Setup, Spec};
 pub use summary::*;

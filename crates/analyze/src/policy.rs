@@ -162,6 +162,7 @@ impl Running {
             name: self.name.to_owned(),
             title: self.title.to_owned(),
             queues: tally.queues.clone(),
+            queues_over_time: tally.over_time.summary(),
             cores: tally.cores.clone(),
             imbalance: Imbalance {
                 queues: Tally::imbalance(&tally.queues),

@@ -1,5 +1,7 @@
 //! The setup of an analysis: the adapter, the host and the policies to compare.
 
+use std::fmt;
+
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_adapter::rules::Rule;
@@ -21,6 +23,8 @@ pub struct Setup {
     pub cores: u16,
     /// Hash key, hash fields and hash function.
     pub rss: RssConfig,
+    /// Where the hash key comes from.
+    pub key_source: KeySource,
     /// The side of each connection on which the host is.
     pub local: Local,
     /// The thread that consumes a connection.
@@ -47,6 +51,40 @@ pub struct Setup {
     pub flow_cnt: u32,
     /// The policies to compare, in the order of the report.
     pub policies: Vec<Spec>,
+}
+
+/// Where the hash key of RSS comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeySource {
+    /// Microsoft's verification suite, with which results are reproducible.
+    Microsoft,
+    /// The key of repeated 6d5a.
+    Symmetric,
+    /// Random numbers of this seed.
+    Seed(u64),
+    /// The user.
+    Given,
+    /// The output of ethtool in this file.
+    File(String),
+}
+
+impl KeySource {
+    /// Whether a real port may well have this key.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self, Self::Symmetric | Self::Given | Self::File(_))
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Microsoft => f.write_str("Microsoft's published test key"),
+            Self::Symmetric => f.write_str("the symmetric key, 6d5a repeated"),
+            Self::Seed(seed) => write!(f, "drawn with the seed {seed}"),
+            Self::Given => f.write_str("given by --rss-key"),
+            Self::File(name) => write!(f, "read from {name}"),
+        }
+    }
 }
 
 /// A steering policy.
@@ -182,6 +220,7 @@ impl Setup {
             queues: if hashes { 16 } else { 1 },
             cores: 16,
             rss: RssConfig::default(),
+            key_source: KeySource::Microsoft,
             local: Local::default(),
             consumers: Consumers::default(),
             migrate_every: 0,
@@ -218,9 +257,25 @@ impl Setup {
         Ok(())
     }
 
+    /// The hash key in hexadecimal.
+    pub(crate) fn key_text(&self) -> String {
+        self.rss.key.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A warning if the hash key is not that of a real port.
+    pub(crate) fn key_note(&self) -> Option<String> {
+        if self.adapter.rss.is_none() || self.key_source.is_real() {
+            return None;
+        }
+        Some(format!(
+            "The RSS key is {}. The driver of a real port draws a random key, and with another key flows get other queues. To predict the queues of a port, save its settings (ethtool -x IFACE > FILE) and give --rss-from FILE.",
+            self.key_source
+        ))
+    }
+
     /// Remarks for the user on the traffic and the policies.
     pub(crate) fn notes(&self, traffic: &Traffic) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<_> = self.key_note().into_iter().collect();
         let name = self.adapter.name;
         if traffic.transmitted == 0 && traffic.received > 0 {
             notes.push("The host transmits nothing in this capture (see --local), so policies that learn from transmitted packets learn nothing.".to_owned());
@@ -246,7 +301,8 @@ impl Setup {
             queues: self.queues,
             rss_queues: rss.map_or(1, Rss::queues),
             indirection_entries: rss.map_or(0, |rss| rss.reta().len() as u32),
-            rss_key: self.rss.key.iter().map(|byte| format!("{byte:02x}")).collect(),
+            rss_key: self.key_text(),
+            rss_key_source: self.key_source.to_string(),
             cores: self.cores,
             local: self.local.to_string(),
             consumers: self.consumers.to_string(),

@@ -22,6 +22,8 @@ pub struct Analysis {
     pub elephants: Vec<Elephant>,
     /// Remarks on the analysis and its limits, in sentences.
     pub notes: Vec<String>,
+    /// What the result means, the most important finding first.
+    pub verdict: Vec<Finding>,
 }
 
 /// One capture file.
@@ -50,6 +52,8 @@ pub struct SetupSummary {
     pub indirection_entries: u32,
     /// The hash key in hexadecimal.
     pub rss_key: String,
+    /// Where the hash key comes from, such as `Microsoft's published test key` or `read from eth0.rss`.
+    pub rss_key_source: String,
     /// Number of cores; queue q interrupts core q modulo this number.
     pub cores: u16,
     /// The side of each connection on which the host is: `server`, `client`, `all` (a monitor) or the
@@ -124,6 +128,8 @@ pub struct PolicySummary {
     pub title: String,
     /// Load of each receive queue.
     pub queues: Vec<LoadSummary>,
+    /// Load of each receive queue over time.
+    pub queues_over_time: LoadOverTime,
     /// Load of each core, as the core that processes the packet.
     pub cores: Vec<LoadSummary>,
     /// Imbalance of the load.
@@ -148,6 +154,24 @@ pub struct LoadSummary {
     pub packets: u64,
     /// Wire bytes without FCS.
     pub bytes: u64,
+}
+
+/// The load of each receive queue over time, in equal slices from the first received packet on.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LoadOverTime {
+    /// Length of a slice.
+    pub slice_s: f64,
+    /// For each queue, the packets in each slice; empty for a queue without packets.
+    pub packets: Vec<Vec<u32>>,
+}
+
+/// What an analysis means, and what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct Finding {
+    /// What was found and what follows from it, in sentences.
+    pub text: String,
+    /// Commands for a shell of the host, in this order; `IFACE` stands for the name of the interface.
+    pub commands: Vec<String>,
 }
 
 /// The ratio of the largest to the mean load. 1 is the best value; the worst is the number of queues

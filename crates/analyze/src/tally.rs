@@ -7,6 +7,7 @@ use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
 use crate::landing::{Landing, Stage};
+use crate::over_time::OverTime;
 use crate::packet::Packet;
 use crate::summary::LoadSummary;
 use crate::trails::Trails;
@@ -39,6 +40,7 @@ pub(crate) struct Tally {
     /// Changes of core by a flow.
     pub(crate) moves: u64,
     window: Window,
+    pub(crate) over_time: OverTime,
 }
 
 impl Tally {
@@ -54,6 +56,7 @@ impl Tally {
             overtakes: 0,
             moves: 0,
             window: Window::new(cores, window),
+            over_time: OverTime::new(queues),
         }
     }
 
@@ -74,6 +77,7 @@ impl Tally {
         self.queues[landing.queue as usize].add(seen.wire_len);
         self.cores[landing.core as usize].add(seen.wire_len);
         self.window.add(landing.core, seen.now);
+        self.over_time.add(landing.queue, seen.now);
         let Some((flow, consumer)) = seen.flow else { return };
         self.in_flows += 1;
         self.local += u64::from(landing.core == consumer);

@@ -3,6 +3,7 @@
 use flowyard_adapter::Profile;
 use flowyard_adapter::profile::{AtrEvict, FdirKind, Tunnels};
 use flowyard_report::{Cell, Column, Table};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output::{self, style};
@@ -16,14 +17,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Adapters {
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.adapters/1";
+
+/// The adapter models.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Adapters {
+    /// Every model with its limits.
     adapters: &'static [Profile],
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.json {
-        return output::json("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
+        return output::json(SCHEMA, Adapters { adapters: Profile::ALL });
     }
     output::text(&table().to_text(&style()))
 }

@@ -1,10 +1,10 @@
 //! `flowyard analyze`: reads captures and prints a comparison of steering policies as text, JSON or HTML.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flowyard_analyze::{Analysis, Analyzer};
+use flowyard_analyze::{Analysis, Analyzer, RuleSummary};
 use flowyard_ports::{Progress, Source, pcap};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -71,13 +71,53 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     setup.window = nanos(args.window);
 
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
-    for file in &args.captures {
-        let mut source = pcap::open(file).map_err(bad_input)?;
+    let ender = crate::interrupt::ender()?;
+    let mut files = args.captures.iter();
+    while let Some(file) = files.next().filter(|_| !ender.has_ended()) {
         let name = if file == "-" { "standard input" } else { file };
+        let mut source = match pcap::open_until(file, &ender) {
+            Err(_) if ender.has_ended() => {
+                let why = anyhow::anyhow!("{name}: interrupted before its first packet");
+                return Err(Stop::Failed(why));
+            }
+            opened => opened.map_err(bad_input)?,
+        };
         let bar = Bar::new(name, source.progress());
         analyzer.read(name, &mut source, |source| bar.at(source)).map_err(bad_input)?;
     }
-    print(&analyzer.finish(), args)
+    if ender.has_ended() {
+        tell("interrupted; the report is about the packets that were read until then");
+    }
+    let analysis = analyzer.finish();
+    print(&analysis, args)?;
+    refused_rules(&analysis).iter().for_each(|line| tell(line));
+    damage(&analysis)
+}
+
+/// Says something on standard error, where it is seen also if the report goes into a file.
+fn tell(what: &str) {
+    let line = what.replace(char::is_control, " ");
+    let _closed = writeln!(stderr(), "flowyard: {line}");
+}
+
+/// A line for each rule that the adapter refuses.
+fn refused_rules(analysis: &Analysis) -> Vec<String> {
+    let rules = analysis.policies.iter().flat_map(|policy| &policy.rules);
+    let refused = rules.filter(|rule| rule.verdict == "refused");
+    let line = |rule: &RuleSummary| {
+        format!("rule in line {} is refused by {}: {}", rule.line, analysis.setup.adapter, rule.why)
+    };
+    refused.map(line).collect()
+}
+
+/// A capture that could be read only in part is a failure, although that part is in the report.
+fn damage(analysis: &Analysis) -> Result<(), Stop> {
+    let damaged: Vec<_> =
+        analysis.captures.iter().filter_map(|capture| capture.damage.clone()).collect();
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    Err(Stop::Failed(anyhow::anyhow!(damaged.join("; "))))
 }
 
 fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
@@ -103,13 +143,14 @@ impl Bar {
             return Self(None);
         }
         let bar = match progress.total {
-            Some(total) => ProgressBar::new(total).with_style(
-                ProgressStyle::with_template(
-                    "{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left",
-                )
-                .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            ),
-            None => ProgressBar::new_spinner(),
+            Some(total) => {
+                let template = "{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left";
+                let style = ProgressStyle::with_template(template)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+                ProgressBar::new(total).with_style(output::for_locale(style))
+            }
+            None => ProgressBar::new_spinner()
+                .with_style(output::for_locale(ProgressStyle::default_spinner())),
         };
         bar.set_message(file.to_owned());
         Self(Some(bar))

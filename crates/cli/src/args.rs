@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
-use flowyard_adapter::rss::{Fields, FlowType, Hfunc, RssConfig};
 use flowyard_adapter::rules;
 use flowyard_analyze::{Consumers, Delays, Local, RuleFile, Setup, Spec};
-use flowyard_flow::toeplitz::{SYMMETRIC_KEY, random_key};
 use flowyard_frame::Nanos;
 
+use self::rss::RssArgs;
 use crate::stop::{Stop, bad_input};
+
+mod rss;
 
 /// The simulated adapter and host. Equal arguments and equal captures give equal results.
 #[derive(clap::Args)]
@@ -21,7 +22,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NAME", default_value = "x520", help_heading = "Adapter")]
     adapter: String,
 
-    /// Number of receive queues, 1 to 1024 [default: 16, or 1 for an adapter without RSS]
+    /// Number of receive queues, 1 to 1024 [default: 16, or as --rss-from says, or 1 for an adapter
+    /// without RSS]
     #[arg(long, value_name = "N", help_heading = "Adapter")]
     queues: Option<u16>,
 
@@ -30,23 +32,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     policy: Vec<String>,
 
-    /// Key of the RSS hash: microsoft (the published one), symmetric, random:SEED, or hex digits
-    #[arg(long, value_name = "KEY", default_value = "microsoft", help_heading = "Adapter")]
-    rss_key: String,
-
-    /// Hash function of RSS
-    #[arg(long, value_name = "NAME", default_value = "toeplitz", help_heading = "Adapter")]
-    rss_hash: HashFunction,
-
-    /// Fields that RSS hashes for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
-    /// [default: as the adapter's driver sets it]
-    #[arg(long, value_name = "FIELDS", help_heading = "Adapter")]
-    udp: Option<UdpFields>,
-
-    /// Queue numbers in the RSS indirection table, separated by commas, such as 0,1,2,2; the list
-    /// is repeated until the table is full [default: all queues in turn]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
-    indirection: Vec<u16>,
+    #[command(flatten)]
+    rss: RssArgs,
 
     /// Adapter memory for Flow Director filters, in bytes (82599 only)
     #[arg(
@@ -108,20 +95,6 @@ pub(crate) struct ModelArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum HashFunction {
-    Toeplitz,
-    SymmetricXor,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum UdpFields {
-    #[value(name = "2-tuple")]
-    TwoTuple,
-    #[value(name = "4-tuple")]
-    FourTuple,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum FilterMemory {
     #[value(name = "64k", alias = "64kb")]
     K64,
@@ -142,7 +115,9 @@ impl ModelArgs {
                 names.join(", ")
             ))
         })?;
-        let queues = self.queues.unwrap_or(if adapter.rss.is_some() { 16 } else { 1 });
+        let port = self.rss.port()?;
+        let queues = self.queues.or(port.as_ref().and_then(|port| port.queues));
+        let queues = queues.unwrap_or(if adapter.rss.is_some() { 16 } else { 1 });
         if queues == 0 || queues > 1024 {
             return Err(bad_input(format!("--queues: must be 1 to 1024, not {queues}")));
         }
@@ -168,10 +143,12 @@ impl ModelArgs {
                 "--sample-rate: must be at least 1; to turn ATR off, leave it out of --policy",
             ));
         }
+        let (rss, key_source) = self.rss.config(adapter, port)?;
         Ok(Setup {
             queues,
             cores,
-            rss: self.rss(adapter)?,
+            rss,
+            key_source,
             local: self.local.clone(),
             consumers: self.consumer.clone(),
             migrate_every: nanos(self.migrate_every),
@@ -205,35 +182,6 @@ impl ModelArgs {
             return Ok(Spec::all_of(adapter));
         }
         self.policy.iter().map(|name| spec(name)).collect()
-    }
-
-    fn rss(&self, adapter: &Profile) -> Result<RssConfig, Stop> {
-        let Some(limits) = adapter.rss else { return Ok(RssConfig::default()) };
-        let key_len = limits.key_len.min(SYMMETRIC_KEY.len());
-        let key = match self.rss_key.as_str() {
-            "microsoft" => RssConfig::default().key,
-            "symmetric" => SYMMETRIC_KEY[..key_len].to_vec(),
-            text => match text.strip_prefix("random:").map(str::parse) {
-                Some(Ok(seed)) => random_key(seed)[..key_len].to_vec(),
-                Some(Err(_)) => {
-                    return Err(bad_input("--rss-key: random needs a number as seed, as random:7"));
-                }
-                None => hex(text)?,
-            },
-        };
-        let hfunc = match self.rss_hash {
-            HashFunction::Toeplitz => Hfunc::Toeplitz,
-            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
-        };
-        let udp = self.udp.map(|udp| match udp {
-            UdpFields::TwoTuple => Fields::TWO_TUPLE,
-            UdpFields::FourTuple => Fields::FOUR_TUPLE,
-        });
-        let fields =
-            udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
-        let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
-        let reta = (!self.indirection.is_empty()).then(|| entries.collect());
-        Ok(RssConfig { key, fields, hfunc, reta, ..RssConfig::default() })
     }
 }
 
@@ -272,23 +220,6 @@ fn rule_file(name: &str) -> Result<RuleFile, Stop> {
         })
     })?;
     Ok(RuleFile { name: name.into(), rules })
-}
-
-fn hex(text: &str) -> Result<Vec<u8>, Stop> {
-    let digits: String = text.chars().filter(|c| *c != ':').collect();
-    let bytes: Option<Vec<u8>> = (digits.is_ascii() && digits.len().is_multiple_of(2))
-        .then(|| {
-            (0..digits.len())
-                .step_by(2)
-                .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
-                .collect()
-        })
-        .flatten();
-    bytes.ok_or_else(|| {
-        bad_input(format!(
-            "--rss-key: must be microsoft, symmetric, random:SEED or hex digits, not '{text}'"
-        ))
-    })
 }
 
 fn power_of_two(flag: &str, entries: u32) -> Result<u32, Stop> {

@@ -9,9 +9,21 @@ use std::time::Duration;
 use flowyard_bench::calibrate::{Effort, Wants, profile};
 use flowyard_hostsim::Profile;
 use flowyard_report::{Cell, Column, Table, Tone};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
+
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.calibrate/1";
+
+/// What was measured on this machine.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Calibrated {
+    /// The costs of basic operations.
+    profile: Profile,
+}
 
 #[derive(clap::Args)]
 #[command(
@@ -21,6 +33,10 @@ pub(crate) struct Args {
     /// Write the profile (TOML) to this file and print a table, instead of printing the profile
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Print the profile as JSON (schema flowyard.calibrate/1) instead of TOML or a table
+    #[arg(long)]
+    json: bool,
 
     /// Number of repetitions of each measurement; the smallest result is used
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -48,10 +64,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let profile = profile(wants, effort, &crate::clock::date(), &crate::clock::new(), &watch);
     drop(bar);
     let profile = profile.map_err(Stop::Failed)?;
+    if let Some(path) = &args.output {
+        fs::write(path, profile.to_toml()).map_err(|error| {
+            bad_input(format!("{}: cannot write the file: {error}", path.display()))
+        })?;
+    }
+    if args.json {
+        return output::json(SCHEMA, Calibrated { profile });
+    }
     let Some(path) = &args.output else { return output::text(&profile.to_toml()) };
-    fs::write(path, profile.to_toml()).map_err(|error| {
-        bad_input(format!("{}: cannot write the file: {error}", path.display()))
-    })?;
     let table = table(&profile).to_text(&style());
     output::text(&format!("{table}Profile written to {}\n", path.display()))
 }

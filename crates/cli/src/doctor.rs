@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use flowyard_config::Config;
 use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output;
@@ -61,10 +62,17 @@ impl PortKind {
     }
 }
 
-#[derive(Serialize)]
-struct Report {
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.doctor/2";
+
+/// The findings about this machine.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report {
+    /// Number of problems; with any, the command ends with status 1.
     problems: usize,
+    /// Number of warnings.
     warnings: usize,
+    /// The result of each check.
     findings: Vec<Finding>,
 }
 
@@ -86,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let count = |level| findings.iter().filter(|one| one.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
     if args.json {
-        output::json("flowyard.doctor/2", Report { problems, warnings, findings })?;
+        output::json(SCHEMA, Report { problems, warnings, findings })?;
     } else {
         output::text(&text(&findings, args.all))?;
     }

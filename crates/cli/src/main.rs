@@ -12,8 +12,10 @@ mod clock;
 mod doctor;
 mod explain;
 mod figures;
+mod interrupt;
 mod lb;
 mod logs;
+mod manual;
 mod nic;
 mod output;
 mod run;
@@ -27,12 +29,15 @@ mod trace;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+
+/// The version, and the commit from which the program was built.
+const VERSION: &str = env!("FLOWYARD_VERSION");
 
 /// Steer network packets to CPU cores: a software data plane, models of network adapters, benchmarks
 #[derive(Parser)]
-#[command(name = "flowyard", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "flowyard", version = VERSION, propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -70,13 +75,20 @@ enum Command {
     Nic(nic::Args),
     /// Print the JSON Schema of a command's --json output
     Schema(schema::Args),
+    /// Print a script with which a shell completes commands and options
+    Completions(manual::Completions),
+    /// Write manual pages for man(1)
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if is_help(&error) => error.exit(),
-        Err(error) => return report(&usage(&error), 2),
+        Err(mut error) => {
+            drop_suggestions(&mut error);
+            return report(&usage(&error), 2);
+        }
     };
     let done = match cli.command {
         Command::Analyze(args) => analyze::run(&args),
@@ -94,6 +106,8 @@ fn main() -> ExitCode {
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,6 +126,34 @@ fn report(error: &str, status: u8) -> ExitCode {
 
 fn is_help(error: &clap::Error) -> bool {
     !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// Removes suggestions that do not resemble what was written. clap suggests `--rounds` for `--bogus`.
+fn drop_suggestions(error: &mut clap::Error) {
+    use ContextKind as Kind;
+    for (given, suggested) in [
+        (Kind::InvalidArg, Kind::SuggestedArg),
+        (Kind::InvalidValue, Kind::SuggestedValue),
+        (Kind::InvalidSubcommand, Kind::SuggestedSubcommand),
+    ] {
+        let Some(ContextValue::String(written)) = error.get(given).cloned() else { continue };
+        let keep = match error.get(suggested) {
+            Some(ContextValue::String(one)) => resembles(&written, one),
+            Some(ContextValue::Strings(all)) => all.iter().any(|one| resembles(&written, one)),
+            _ => true,
+        };
+        if !keep {
+            error.remove(suggested);
+            error.remove(Kind::Usage); // the usage with the suggested argument
+        }
+    }
+}
+
+/// Whether at most a third of the characters of a word differ from another; short words resemble nothing.
+fn resembles(written: &str, other: &str) -> bool {
+    let (written, other) = (written.trim_start_matches('-'), other.trim_start_matches('-'));
+    let len = written.chars().count();
+    len > 3 && 3 * strsim::levenshtein(written, other) <= len
 }
 
 /// Joins the lines of clap's error message into one: list items after a blank, sentences after a
@@ -133,4 +175,30 @@ fn usage(error: &clap::Error) -> String {
         line += part.trim();
     }
     line + "; try --help"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, drop_suggestions, usage};
+    use clap::Parser;
+
+    #[test]
+    fn only_what_resembles_the_words_is_suggested() {
+        let said = |line: &str| {
+            let mut error = Cli::try_parse_from(line.split(' ')).err().expect("wrong use");
+            drop_suggestions(&mut error);
+            usage(&error)
+        };
+        let bogus = said("flowyard calibrate --bogus");
+        assert_eq!(bogus, "unexpected argument '--bogus' found; try --help");
+        let version = said("flowyard switch dump-flows -O 1.2");
+        assert!(
+            version.contains("[possible values: 1.0, 1.3, 1.4]") && !version.contains("tip"),
+            "{version}"
+        );
+        assert!(
+            said("flowyard analyze --plicy x y").contains("similar argument exists: '--policy'")
+        );
+        assert!(said("flowyard analyse x").contains("similar subcommand exists: 'analyze'"));
+    }
 }

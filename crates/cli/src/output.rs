@@ -10,14 +10,35 @@ use crate::stop::Stop;
 
 /// The style of tables: coloured and as wide as the terminal, or plain if the output is a pipe or file.
 pub(crate) fn style() -> Style {
+    let ascii = wants_ascii();
     if !stdout().is_terminal() {
-        return Style::plain();
+        return Style { ascii, ..Style::plain() };
     }
-    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
+    let width = terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize);
+    Style { ascii, ..Style::terminal(width) }
+}
+
+/// Whether the environment asks for ASCII.
+fn wants_ascii() -> bool {
+    is_ascii(["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok()))
+}
+
+/// Whether the locale, named by the first variable that is set, has another encoding than UTF-8. Without any,
+/// as in many services and containers, UTF-8 is assumed.
+fn is_ascii(variables: [Option<String>; 3]) -> bool {
+    let locale = variables.into_iter().flatten().find(|value| !value.is_empty());
+    locale.is_some_and(|locale| {
+        let locale = locale.to_lowercase();
+        !locale.contains("utf-8") && !locale.contains("utf8")
+    })
 }
 
 /// Prints `text` on standard output.
 pub(crate) fn text(text: &str) -> Result<(), Stop> {
+    if wants_ascii() { write(&flowyard_report::text::ascii(text)) } else { write(text) }
+}
+
+fn write(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -25,12 +46,18 @@ pub(crate) fn text(text: &str) -> Result<(), Stop> {
 
 /// Prints `body` on standard output as a JSON document of the schema `name`.
 pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
-    text(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
+    // Data: the same in every locale.
+    write(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
 }
 
 /// The command line, for HTML pages.
 pub(crate) fn command_line() -> String {
     std::env::args().collect::<Vec<_>>().join(" ")
+}
+
+/// The style of a progress bar in signs that the locale has.
+pub(crate) fn for_locale(style: ProgressStyle) -> ProgressStyle {
+    if wants_ascii() { style.progress_chars("#>-").tick_chars("-\\|/ ") } else { style }
 }
 
 /// A progress bar on standard error; nothing if that is not a terminal. Cleared when this is dropped.
@@ -40,7 +67,7 @@ impl Progress {
     /// A bar or spinner with this template of `indicatif`.
     pub(crate) fn new(template: &str) -> Self {
         let style = ProgressStyle::with_template(template).ok();
-        let style = style.filter(|_| stderr().is_terminal());
+        let style = style.filter(|_| stderr().is_terminal()).map(for_locale);
         Self(style.map(|style| ProgressBar::new(0).with_style(style)))
     }
 
@@ -70,5 +97,22 @@ impl Drop for Progress {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ascii;
+
+    #[test]
+    fn the_first_variable_that_is_set_decides() {
+        let is = |all: [&str; 3]| is_ascii(all.map(|value| Some(value.to_owned())));
+        assert!(
+            is(["C", "", "en_US.UTF-8"])
+                && is(["", "POSIX", ""])
+                && is(["", "", "de_DE.ISO-8859-1"])
+        );
+        assert!(!is(["C.UTF-8", "C", "C"]) && !is(["", "", "en_US.utf8"]) && !is(["", "", ""]));
+        assert!(!is_ascii([None, None, None]));
     }
 }

@@ -19,6 +19,7 @@ use flowyard_config::Config;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
+use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
 use flowyard_yard::Parts;
@@ -33,6 +34,11 @@ mod capacity;
 mod counters;
 mod open;
 mod switch;
+
+pub(crate) use counters::Report;
+
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.run/1";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -104,7 +110,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
-    let config = read(args)?;
+    let mut config = read(args)?;
+    let ender = Ender::new()?;
+    config.end_captures_with(ender.clone());
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
@@ -124,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return output::text(&format!("{name}: the configuration is valid\n{holds}"));
     }
     args.log.start();
-    let signals = Signals::catch()?;
+    let signals = Signals::catch(ender)?;
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
     let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
@@ -167,12 +175,14 @@ fn read(args: &Args) -> Result<Config, Stop> {
 
 /// Signals that have arrived and are not handled yet.
 struct Signals {
+    /// Ends captures that wait for a pipe.
+    ender: Ender,
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
 }
 
 impl Signals {
-    fn catch() -> Result<Self, Stop> {
+    fn catch(ender: Ender) -> Result<Self, Stop> {
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag unset and sets it, the second one exits.
@@ -180,7 +190,7 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
-        Ok(Self { stop, reload })
+        Ok(Self { ender, stop, reload })
     }
 }
 
@@ -203,12 +213,14 @@ fn attend(
         if signals.stop.load(Ordering::Relaxed) && !stopped {
             tracing::info!("draining: ports receive no more frames");
             service.stopping();
+            signals.ender.end();
             yard.stop();
             stopped = true;
         }
-        if !stopped && !agent_runs() {
-            tracing::error!("the OpenFlow agent ended unexpectedly; draining");
+        if !stopped && let Some(why) = gave_up(&yard, agent_runs) {
+            tracing::error!("{why}; draining");
             service.stopping();
+            signals.ender.end();
             yard.stop();
             stopped = true;
         }
@@ -236,6 +248,14 @@ fn attend(
     outcome
 }
 
+/// Why a run cannot go on, if it cannot.
+fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str> {
+    if !agent_runs() {
+        return Some("the OpenFlow agent ended unexpectedly");
+    }
+    yard.has_failed().then_some("an output cannot be written any more")
+}
+
 /// Reads the configuration again and replaces the tables. A wrong configuration changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
     match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
@@ -253,12 +273,12 @@ fn reload(yard: &Running, config: &mut Config, args: &Args) {
 
 fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
     if json {
-        return output::json("flowyard.run/1", counters::Report::of(outcome));
+        return output::json(SCHEMA, Report::of(outcome));
     }
     output::text(&counters::text(outcome, &style()))
 }
 
-/// A run whose frame counters do not balance, or in which a core failed, has failed.
+/// A run whose frame counters do not balance, or in which a core or an output failed, has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     let died = outcome.cores.iter().position(|core| core.died.is_some());
     match died {
@@ -271,6 +291,9 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
         None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
             "the frame counters do not balance: this is a defect of flowyard; please report it with the configuration"
         ))),
+        None if !outcome.failed.is_empty() => {
+            Err(Stop::Failed(anyhow::anyhow!(outcome.failed.join("; "))))
+        }
         None => Ok(()),
     }
 }

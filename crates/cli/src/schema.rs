@@ -3,76 +3,103 @@
 //! The same texts are committed as `docs/schema/*.json`; a test compares them.
 
 use flowyard_analyze::{Analysis, Explanation};
-use flowyard_operate::protocol::{Lb, LbChange, LbTrace, SwitchWhy};
+use flowyard_operate::protocol::{
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Queues, SwitchWhy, Tables,
+    Trace,
+};
+use flowyard_report::{Cell, Column, Table, Tone};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
 
 use crate::figures::Results;
-use crate::stop::Stop;
+use crate::stop::{Stop, bad_input};
 use crate::switch::document as switch;
+use crate::{
+    adapters, analyze, calibrate, doctor, explain, figures, lb, run as yard, show, top, trace,
+};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.2.json\n  flowyard schema lb-show\n\nThe schemas follow JSON Schema draft 2020-12. A document's \"schema\" key has its name and\nversion."
+    after_help = "Examples:\n  flowyard schema\n  flowyard schema analyze > flowyard.analyze.2.json\n  flowyard schema lb-show\n\nThe schemas follow JSON Schema draft 2020-12. A document's \"schema\" key has its name and\nversion."
 )]
 pub(crate) struct Args {
-    /// The command whose output the schema describes
-    #[arg(value_enum)]
-    command: Of,
+    /// The command whose output the schema describes [default: list all]
+    #[arg(value_name = "COMMAND")]
+    command: Option<String>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Of {
-    Analyze,
-    Explain,
-    LbShow,
-    LbTrace,
-    LbChange,
-    Figures,
-    SwitchShow,
-    SwitchDescription,
-    SwitchFlows,
-    SwitchAggregate,
-    SwitchGroups,
-    SwitchGroupStats,
-    SwitchMeters,
-    SwitchMeterStats,
-    SwitchPorts,
-    SwitchPortStats,
-    SwitchTables,
-    SwitchTableSettings,
-    SwitchTableFeatures,
-    SwitchQueues,
-    SwitchWhy,
+/// A document that a command prints.
+struct Printed {
+    /// What the user writes after `flowyard schema`: the command, with hyphens for spaces.
+    command: &'static str,
+    /// Name and version of the document.
+    name: &'static str,
+    schema: fn(&str) -> Schema,
 }
+
+const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Schema) -> Printed {
+    Printed { command, name, schema }
+}
+
+const ALL: [Printed; 34] = [
+    row("analyze", analyze::SCHEMA, document::<Analysis>),
+    row("explain", explain::SCHEMA, document::<Explanation>),
+    row("run", yard::SCHEMA, document::<yard::Report>),
+    row("show-tables", show::TABLES, document::<Tables>),
+    row("show-flows", show::FLOWS, document::<Flows>),
+    row("show-elephants", show::ELEPHANTS, document::<Elephants>),
+    row("show-drops", show::DROPS, document::<Drops>),
+    row("show-queues", show::QUEUES, document::<Queues>),
+    row("show-cores", show::CORES, document::<Cores>),
+    row("show-controllers", show::CONTROLLERS, document::<Controllers>),
+    row("top", top::SCHEMA, document::<top::State>),
+    row("trace", trace::SCHEMA, document::<Trace>),
+    row("switch-show", switch::SHOW, document::<switch::Show>),
+    row("switch-description", switch::DESCRIPTION, document::<switch::Description>),
+    row("switch-flows", switch::FLOWS, document::<switch::Flows>),
+    row("switch-aggregate", switch::AGGREGATE, document::<switch::Aggregate>),
+    row("switch-groups", switch::GROUPS, document::<switch::Groups>),
+    row("switch-group-stats", switch::GROUP_STATS, document::<switch::GroupCounters>),
+    row("switch-meters", switch::METERS, document::<switch::Meters>),
+    row("switch-meter-stats", switch::METER_STATS, document::<switch::MeterCounters>),
+    row("switch-ports", switch::PORTS, document::<switch::PortList>),
+    row("switch-port-stats", switch::PORT_STATS, document::<switch::PortCounters>),
+    row("switch-tables", switch::TABLES, document::<switch::Tables>),
+    row("switch-table-settings", switch::TABLE_SETTINGS, document::<switch::TableSettings>),
+    row("switch-table-features", switch::TABLE_FEATURES, document::<switch::Features>),
+    row("switch-queues", switch::QUEUES, document::<switch::Queues>),
+    row("switch-why", switch::WHY, document::<SwitchWhy>),
+    row("lb-show", lb::SHOW, document::<Lb>),
+    row("lb-trace", lb::TRACE, document::<LbTrace>),
+    row("lb-change", lb::CHANGE, document::<LbChange>),
+    row("doctor", doctor::SCHEMA, document::<doctor::Report>),
+    row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
+    row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
+    row("figures", figures::SCHEMA, document::<Results<'_>>),
+];
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let schema = match args.command {
-        Of::Analyze => document::<Analysis>(crate::analyze::SCHEMA),
-        Of::Explain => document::<Explanation>(crate::explain::SCHEMA),
-        Of::LbShow => document::<Lb>(crate::lb::SHOW),
-        Of::LbTrace => document::<LbTrace>(crate::lb::TRACE),
-        Of::LbChange => document::<LbChange>(crate::lb::CHANGE),
-        Of::Figures => document::<Results<'_>>(crate::figures::SCHEMA),
-        Of::SwitchShow => document::<switch::Show>(switch::SHOW),
-        Of::SwitchDescription => document::<switch::Description>(switch::DESCRIPTION),
-        Of::SwitchFlows => document::<switch::Flows>(switch::FLOWS),
-        Of::SwitchAggregate => document::<switch::Aggregate>(switch::AGGREGATE),
-        Of::SwitchGroups => document::<switch::Groups>(switch::GROUPS),
-        Of::SwitchGroupStats => document::<switch::GroupCounters>(switch::GROUP_STATS),
-        Of::SwitchMeters => document::<switch::Meters>(switch::METERS),
-        Of::SwitchMeterStats => document::<switch::MeterCounters>(switch::METER_STATS),
-        Of::SwitchPorts => document::<switch::PortList>(switch::PORTS),
-        Of::SwitchPortStats => document::<switch::PortCounters>(switch::PORT_STATS),
-        Of::SwitchTables => document::<switch::Tables>(switch::TABLES),
-        Of::SwitchTableSettings => document::<switch::TableSettings>(switch::TABLE_SETTINGS),
-        Of::SwitchTableFeatures => document::<switch::Features>(switch::TABLE_FEATURES),
-        Of::SwitchQueues => document::<switch::Queues>(switch::QUEUES),
-        Of::SwitchWhy => document::<SwitchWhy>(switch::WHY),
+    let Some(command) = &args.command else { return crate::output::text(&list()) };
+    let Some(found) = ALL.iter().find(|printed| printed.command == command) else {
+        let all: Vec<_> = ALL.iter().map(|printed| printed.command).collect();
+        return Err(bad_input(format!(
+            "there is no schema '{command}'; choose one of {}",
+            all.join(", ")
+        )));
     };
+    let schema = (found.schema)(found.name);
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
     crate::output::text(&(text + "\n"))
+}
+
+/// Every schema, with the document that it describes.
+fn list() -> String {
+    let mut table = Table::new("").column(Column::text("schema")).column(Column::text("document"));
+    for printed in &ALL {
+        table.push([Cell::new(printed.command).tone(Tone::Strong), Cell::new(printed.name)]);
+    }
+    table.to_text(&crate::output::style())
 }
 
 /// The schema of `T` inside the wrapper that [`flowyard_report::Document`] puts around it.

@@ -69,6 +69,15 @@ enum What {
     Controllers,
 }
 
+/// Names and versions of the JSON documents; see docs/schema.
+pub(crate) const TABLES: &str = "flowyard.show.tables/2";
+pub(crate) const FLOWS: &str = "flowyard.show.flows/2";
+pub(crate) const ELEPHANTS: &str = "flowyard.show.elephants/2";
+pub(crate) const DROPS: &str = "flowyard.show.drops/2";
+pub(crate) const QUEUES: &str = "flowyard.show.queues/2";
+pub(crate) const CORES: &str = "flowyard.show.cores/1";
+pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
+
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut client = args.ask.connect()?;
     let ask = &args.ask;
@@ -76,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Tables => {
             let all: Tables =
                 client.ask(&Request::Tables { entries: args.entries }).map_err(refused)?;
-            ask.print("flowyard.show.tables/2", &all, |all| tables::tables(all, args.entries))
+            ask.print(TABLES, &all, |all| tables::tables(all, args.entries))
         }
         What::Flows => {
             if !(args.seconds > 0.0 && args.seconds <= 60.0) {
@@ -84,27 +93,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             }
             let all: Flows =
                 client.ask(&Request::Flows { seconds: args.seconds }).map_err(refused)?;
-            ask.print("flowyard.show.flows/2", &all, tables::flows)
+            ask.print(FLOWS, &all, tables::flows)
         }
         What::Elephants => {
             let all: Elephants = client.ask(&Request::Elephants).map_err(refused)?;
-            ask.print("flowyard.show.elephants/2", &all, |all| tables::elephants(all, 20))
+            ask.print(ELEPHANTS, &all, |all| tables::elephants(all, 20))
         }
         What::Drops => {
             let all: Drops = client.ask(&Request::Drops).map_err(refused)?;
-            ask.print("flowyard.show.drops/2", &all, |all| tables::drops(all, 20))
+            ask.print(DROPS, &all, |all| tables::drops(all, 20))
         }
         What::Queues => {
             let all: Queues = client.ask(&Request::Queues).map_err(refused)?;
-            ask.print("flowyard.show.queues/2", &all, |all| vec![tables::queues(all, None)])
+            ask.print(QUEUES, &all, |all| vec![tables::queues(all, None)])
         }
         What::Cores => {
             let all: Cores = client.ask(&Request::Cores).map_err(refused)?;
-            ask.print("flowyard.show.cores/1", &all, |all| vec![tables::cores(all, None)])
+            ask.print(CORES, &all, |all| vec![tables::cores(all, None)])
         }
         What::Controllers => {
             let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;
-            ask.print("flowyard.show.controllers/1", &all, |all| vec![tables::controllers(all)])
+            ask.print(CONTROLLERS, &all, |all| vec![tables::controllers(all)])
         }
     }
 }
@@ -135,11 +144,13 @@ pub(crate) fn text(tables: &[Table], style: &Style) -> String {
     texts.join("\n")
 }
 
-/// A connection that broke is a failure (status 1); an instance that is not running or that refused the
-/// request is wrong use (status 2).
+/// An instance that is not running, or a connection that broke, is a failure (status 1); a request that was
+/// refused is wrong use (status 2).
 pub(crate) fn refused(error: ClientError) -> Stop {
     match error {
-        ClientError::Gone(_) => Stop::Failed(anyhow::anyhow!("{error}")),
+        ClientError::Gone(_) | ClientError::Nobody { .. } | ClientError::Absent(_) => {
+            Stop::Failed(anyhow::anyhow!("{error}"))
+        }
         _ => bad_input(error),
     }
 }

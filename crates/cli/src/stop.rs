@@ -33,9 +33,20 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadInput(line) => f.write_str(line),
-            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Failed(error) => f.write_str(&chain(error)),
         }
     }
+}
+
+/// An error and its causes, without those that an error before them has named already.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
 impl From<flowyard_bench::Error> for Stop {

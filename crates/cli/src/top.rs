@@ -1,6 +1,6 @@
 //! `flowyard top`: the state of a running instance, refreshed at an interval.
 //!
-//! The tables of the other commands are drawn on the terminal's alternate screen, and the terminal is set
+//! The tables of the other commands are drawn on the terminal's alternate screen, which keys scroll. The terminal is set
 //! to deliver keys without waiting for a whole line. Nothing else of a terminal library would be used here,
 //! so there is none.
 
@@ -15,8 +15,11 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use crate::show::{AskArgs, refused, tables, text};
+use self::view::{Key, View};
+use crate::show::{AskArgs, refused, tables};
 use crate::stop::{Stop, bad_input};
+
+mod view;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,7 +28,7 @@ Examples:
   flowyard top --interval 0.5
   flowyard top --once | head
 
-Press q to quit.")]
+Keys: arrows (or j, k), PgUp, PgDn, Home and End scroll, Tab goes to the next table, q quits.")]
 pub(crate) struct Args {
     #[command(flatten)]
     ask: AskArgs,
@@ -39,15 +42,23 @@ pub(crate) struct Args {
     once: bool,
 }
 
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.top/2";
+
 /// The state of the instance at one time.
-#[derive(serde::Serialize)]
-struct State {
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct State {
+    /// Counters of the cores.
     cores: Cores,
+    /// The queues.
     queues: Queues,
+    /// The tables of the cores.
     tables: Tables,
+    /// Flows that are split over cores, and decisions about them.
     elephants: Elephants,
+    /// Dropped frames.
     drops: Drops,
-    /// `None` if the instance is not a load balancer.
+    /// The load balancer; `null` if the instance is not a load balancer.
     lb: Option<Lb>,
 }
 
@@ -61,16 +72,35 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.once || args.ask.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(interval);
         let now = query(&mut client)?;
-        return args.ask.print("flowyard.top/2", &now, |now| all_tables(now, &before));
+        return args.ask.print(SCHEMA, &now, |now| all_tables(now, &before));
     }
     let _screen = Screen::enter()?;
+    let clock = crate::clock::new();
+    let mut view = View::default();
+    let mut next = clock() + interval.as_nanos() as u64;
     loop {
-        if key(interval)? {
-            return Ok(());
+        match wait(next.saturating_sub(clock()))? {
+            // No byte means that the terminal was closed.
+            Some(typed) if typed.is_empty() => return Ok(()),
+            Some(typed) => {
+                for key in view::keys(&typed) {
+                    if key == Key::Quit {
+                        return Ok(());
+                    }
+                    view.press(key, rows());
+                }
+            }
+            None if clock() < next => {} // the terminal was resized
+            None => {
+                let now = query(&mut client)?;
+                let style = crate::output::style();
+                let tables = all_tables(&now, &before);
+                let texts: Vec<_> = tables.iter().map(|table| table.to_text(&style)).collect();
+                view.show(&texts);
+                (before, next) = (now, clock() + interval.as_nanos() as u64);
+            }
         }
-        let now = query(&mut client)?;
-        draw(&text(&all_tables(&now, &before), &crate::output::style()))?;
-        before = now;
+        draw(&view)?;
     }
 }
 
@@ -102,32 +132,37 @@ fn all_tables(now: &State, before: &State) -> Vec<flowyard_report::Table> {
     all
 }
 
-/// Draws over the previous text, as many lines as the terminal has.
-fn draw(text: &str) -> Result<(), Stop> {
-    let rows = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
+/// Lines of the terminal that show text; the last one shows the keys.
+fn rows() -> usize {
+    let height = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
+    height.saturating_sub(1)
+}
+
+/// Draws over the previous text.
+fn draw(view: &View) -> Result<(), Stop> {
     let mut out = stdout().lock();
     write!(out, "\x1b[H")?;
-    for line in text.lines().take(rows.saturating_sub(1)) {
+    for line in view.visible(rows()) {
         write!(out, "{line}\x1b[K\r\n")?;
     }
-    write!(out, "\x1b[Jpress q to quit")?;
+    write!(out, "\x1b[J{}", view.status(rows()))?;
     Ok(out.flush()?)
 }
 
-/// Waits for a key, at most for `wait`; returns whether it is one that quits.
-fn key(wait: Duration) -> Result<bool, Stop> {
+/// Waits for keys, at most for `nanos`. `None` without keys.
+fn wait(nanos: u64) -> Result<Option<Vec<u8>>, Stop> {
     let input = stdin();
-    let wait = Timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos().into() };
+    let wait =
+        Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ };
     let mut polled = [PollFd::new(&input, PollFlags::IN)];
     match poll(&mut polled, Some(&wait)) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false), // INTR: the terminal was resized
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None), // INTR: the terminal was resized
         Ok(_) => {}
         Err(error) => return Err(std::io::Error::from(error).into()),
     }
     let mut keys = [0; 64];
     let got = rustix::io::read(&input, &mut keys).map_err(std::io::Error::from)?;
-    // No byte means that the terminal was closed. Ctrl-C arrives as byte 3, because ISIG is off.
-    Ok(got == 0 || keys[..got].iter().any(|key| matches!(key, b'q' | b'Q' | 3)))
+    Ok(Some(keys[..got].to_vec()))
 }
 
 /// The terminal's alternate screen; the former screen and settings are restored when this is dropped.

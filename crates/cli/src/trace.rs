@@ -8,6 +8,9 @@ use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.trace/2";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     });
     let trace: Trace = client.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return output::json("flowyard.trace/2", &trace);
+        return output::json(SCHEMA, &trace);
     }
     output::text(&text(&trace))
 }

@@ -51,8 +51,8 @@ pub enum BuildError {
 }
 
 impl Config {
-    /// Builds the engine that the configuration describes. Opens captures and the sockets on
-    /// interfaces; from then on, sockets receive frames. `log` is called with events of interfaces.
+    /// Builds the engine that the configuration describes. Opens captures to read and to write, and the
+    /// sockets on interfaces; from then on, sockets receive frames. `log` is called with events of interfaces.
     ///
     /// # Errors
     /// When a capture or an interface cannot be opened, or a table does not accept its entries.
@@ -105,7 +105,7 @@ impl Setup {
                         parts.rx.insert(number, rx?);
                     }
                     if let (false, Some(path)) = (has_tx, &port.output) {
-                        let tx = PcapTx::new(path.clone(), Format::PcapNanos);
+                        let tx = PcapTx::open(path, Format::PcapNanos)?;
                         parts.tx.insert(number, Box::new(tx));
                     }
                 }
@@ -199,7 +199,11 @@ fn find_or<T: ControlPlane>(
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {
     let path = port.input.as_ref()?;
-    Some(pcap::open(path).and_then(|mut reader| {
+    let opened = match &port.ender {
+        Some(ender) => pcap::open_until(path, ender),
+        None => pcap::open(path),
+    };
+    Some(opened.and_then(|mut reader| {
         Ok(Box::new(match port.repeat {
             Some(times) => {
                 let frames = Frames::read_all(&mut reader)?;

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
+use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::{BadPace, Pace};
 use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
@@ -108,6 +109,9 @@ pub struct Config {
     pub sim: SimConfig,
     /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
+    /// What ends captures early.
+    #[serde(skip)]
+    ender: Option<Ender>,
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
@@ -391,6 +395,11 @@ impl Config {
         });
         self.port = ports.collect();
         Ok(())
+    }
+
+    /// Makes `ender` end the captures that are received, also while they wait for a pipe.
+    pub fn end_captures_with(&mut self, ender: Ender) {
+        self.ender = Some(ender);
     }
 
     /// An error at a position of the text.

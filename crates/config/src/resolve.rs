@@ -13,6 +13,7 @@ use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY, random_key};
 use flowyard_frame::{Nanos, To};
 use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
+use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::live::{LiveKind, LivePort, XdpPort};
 use flowyard_switch::SwitchSettings;
@@ -49,7 +50,7 @@ pub enum PortBody {
 }
 
 /// A port on capture files.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CapturePort {
     /// The capture that it receives, if any.
     pub input: Option<PathBuf>,
@@ -57,6 +58,8 @@ pub struct CapturePort {
     pub repeat: Option<u32>,
     /// The rate at which it is received.
     pub pace: Pace,
+    /// What ends the capture before its end, also while it waits for a pipe.
+    pub ender: Option<Ender>,
     /// The capture that it writes; without one, transmitted frames are counted and discarded.
     pub output: Option<PathBuf>,
 }
@@ -236,6 +239,7 @@ impl Config {
                     input: port.input.clone(),
                     repeat: (port.kind == PortKind::Mem).then_some(times),
                     pace: pace.unwrap_or(Pace::Fast),
+                    ender: self.ender.clone(),
                     output: port.output.as_ref().map(|path| path.get_ref().clone()),
                 });
             }

@@ -1,6 +1,7 @@
 //! Client of the control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,13 @@ pub enum ClientError {
         /// The error of the system call.
         source: io::Error,
     },
-    /// No path was given, and the default folder does not contain exactly one live socket.
+    /// The path names a file that is no socket.
+    #[error("{0} is not a socket; give the --control PATH of 'flowyard run'")]
+    NoSocket(PathBuf),
+    /// No path was given, and no process listens on a socket in the default folder.
+    #[error("{0}")]
+    Absent(String),
+    /// No path was given, and the default folder is unknown or contains several live sockets.
     #[error("{0}")]
     Which(String),
     /// The connection ended before the answer was complete.
@@ -44,6 +51,7 @@ impl Client {
         let path = path.map_or_else(only, |path| Ok(path.to_owned()))?;
         match UnixStream::connect(&path) {
             Ok(stream) => Ok(Self(BufReader::new(stream))),
+            Err(_) if is_other_file(&path) => Err(ClientError::NoSocket(path)),
             Err(source) => Err(ClientError::Nobody { path, source }),
         }
     }
@@ -70,6 +78,10 @@ impl Client {
     }
 }
 
+fn is_other_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
+}
+
 /// The only socket in the default folder on which a process listens.
 fn only() -> Result<PathBuf, ClientError> {
     let fix = "name its socket with --control PATH";
@@ -86,7 +98,7 @@ fn only() -> Result<PathBuf, ClientError> {
     let folder = folder.display();
     match alive.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(ClientError::Which(format!(
+        [] => Err(ClientError::Absent(format!(
             "there is no running instance with a socket in {folder}; start 'flowyard run', or {fix}"
         ))),
         several => {

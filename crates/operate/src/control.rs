@@ -74,16 +74,26 @@ pub enum ControlError {
 /// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
 pub struct Bound {
-    path: PathBuf,
+    file: SocketFile,
     listener: UnixListener,
 }
 
 /// A control socket that answers requests.
 #[derive(Debug)]
 pub struct Control {
-    path: PathBuf,
+    file: SocketFile,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The path of a socket, which is deleted when this is dropped: also if a later step of the start fails.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
 }
 
 /// The default path of the control socket for this configuration file: in `/run/flowyard` for root and
@@ -131,7 +141,7 @@ impl Bound {
         let private = folder.join(format!(".flowyard-{}", std::process::id()));
         let bound = in_private(&private, path, gid).map_err(wrong);
         let _gone = fs::remove_dir_all(&private);
-        Ok(Self { path: path.into(), listener: bound? })
+        Ok(Self { listener: bound?, file: SocketFile(path.into()) })
     }
 
     /// Starts the thread that answers requests.
@@ -139,7 +149,7 @@ impl Bound {
     /// # Errors
     /// The thread cannot be started.
     pub fn serve(self, yard: Handle) -> io::Result<Control> {
-        let Self { path, listener } = self;
+        let Self { file, listener } = self;
         let stop = Arc::<AtomicBool>::default();
         let (stopped, busy) = (Arc::clone(&stop), Arc::<Busy>::default());
         let accept = move || {
@@ -157,7 +167,7 @@ impl Bound {
             }
         };
         let thread = thread::Builder::new().name("control".into()).spawn(accept)?;
-        Ok(Control { path, stop, thread: Some(thread) })
+        Ok(Control { file, stop, thread: Some(thread) })
     }
 }
 
@@ -165,15 +175,15 @@ impl Control {
     /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.0
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        let woken = UnixStream::connect(&self.path).is_ok();
-        let _gone = fs::remove_file(&self.path);
+        let woken = UnixStream::connect(&self.file.0).is_ok();
+        let _gone = fs::remove_file(&self.file.0);
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ended = thread.join();
         }

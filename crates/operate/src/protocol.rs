@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod lb;
@@ -126,7 +127,7 @@ pub enum Response<T> {
 }
 
 /// Counters of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Cores {
     /// When the counters were read.
     pub at_s: f64,
@@ -135,7 +136,7 @@ pub struct Cores {
 }
 
 /// Counters of a core.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreState {
     /// Number of the core, from 0.
     pub core: u16,
@@ -162,7 +163,7 @@ impl CoreState {
 }
 
 /// All queues of the configuration, followed by the tx queue of each port.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Queues {
     /// When the counters were read.
     pub at_s: f64,
@@ -171,7 +172,7 @@ pub struct Queues {
 }
 
 /// The state of a queue.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueState {
     /// The name of the queue, or of the port for a tx queue.
     pub name: String,
@@ -192,7 +193,7 @@ pub struct QueueState {
 }
 
 /// The tables of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tables {
     /// The cores that receive frames and answered.
     pub cores: Vec<CoreTables>,
@@ -201,7 +202,7 @@ pub struct Tables {
 }
 
 /// The tables of a core, in the order in which they are looked up.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreTables {
     /// Number of the core, from 0.
     pub core: u16,
@@ -214,7 +215,7 @@ pub struct CoreTables {
 }
 
 /// The state of a table.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TableState {
     /// `exact`: entries of the user; `rules`: rules of the user; `promoted`: flows split over cores;
     /// `learnt`: entries of learners; `mapping`: the port mapping of a switch.
@@ -230,7 +231,7 @@ pub struct TableState {
 }
 
 /// An entry of a table.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// The fields that a frame must have.
     pub flow: String,
@@ -241,7 +242,7 @@ pub struct Entry {
 }
 
 /// The largest flows of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Flows {
     /// The time for which frames were counted.
     pub seconds: f64,
@@ -252,7 +253,7 @@ pub struct Flows {
 }
 
 /// The largest flows that a core worked on.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreFlows {
     /// Number of the core, from 0.
     pub core: u16,
@@ -265,7 +266,7 @@ pub struct CoreFlows {
 }
 
 /// The size of a flow. The sampler knows it between two bounds.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FlowState {
     /// The flow, as `tcp 10.0.0.1:40000 > 10.0.0.2:443`.
     pub flow: String,
@@ -278,7 +279,7 @@ pub struct FlowState {
 }
 
 /// The flows that are split over cores, and the recent decisions about elephants.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Elephants {
     /// The entries of the tables of promoted flows.
     pub promoted: Vec<Entry>,
@@ -287,7 +288,7 @@ pub struct Elephants {
 }
 
 /// A decision of the elephant detector.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionState {
     /// When it was made.
     pub at_s: f64,
@@ -308,7 +309,7 @@ pub struct DecisionState {
 }
 
 /// Drop counters by reason, and the last dropped frames.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Drops {
     /// When the counters were read.
     pub at_s: f64,
@@ -321,7 +322,7 @@ pub struct Drops {
 }
 
 /// Drop counters of one reason.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DropState {
     /// Name of the reason, as `queue_full`.
     pub reason: String,
@@ -334,7 +335,7 @@ pub struct DropState {
 }
 
 /// A dropped frame.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DroppedState {
     /// When it was dropped.
     pub at_s: f64,
@@ -351,7 +352,7 @@ pub struct DroppedState {
 }
 
 /// The steps of the frames of one flow.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// The flow that was followed.
     pub flow: String,
@@ -372,7 +373,7 @@ pub struct Trace {
 }
 
 /// The steps of one frame.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Story {
     /// `sent`, the name of a drop reason, or `in_flight` if the trace ended before the frame did.
     pub outcome: String,
@@ -383,7 +384,7 @@ pub struct Story {
 }
 
 /// One step of a frame.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StepState {
     /// When the tick of the core began.
     pub at_s: f64,

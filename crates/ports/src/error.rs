@@ -11,16 +11,24 @@ use crate::limits::MAX_PACKET;
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed: no such file, no permission, a full or failing disk.
-    #[error("{file}: cannot {doing} (byte {offset}): {source}; {}", io_fix(source))]
+    #[error("{file}: cannot {doing}{}: {source}; {}", place(*offset), io_fix(doing, source))]
     Io {
         /// The file.
         file: String,
         /// The failed operation: `open`, `read`, `write`, ...
         doing: &'static str,
-        /// Bytes read or written before the failure.
-        offset: u64,
+        /// Bytes read or written before the failure, if the operation reads or writes.
+        offset: Option<u64>,
         /// The error of the system.
         source: io::Error,
+    },
+    /// A capture could be written only in part.
+    #[error("{source}; the file has the {records} frames before that")]
+    Kept {
+        /// Why the rest could not be written.
+        source: Box<Self>,
+        /// Frames in the file.
+        records: u64,
     },
     /// The file is not a capture, or has a format that flowyard does not read.
     #[error("{file}: byte 0: {what}; {fix}")]
@@ -60,12 +68,22 @@ pub enum Error {
     },
 }
 
-fn io_fix(error: &io::Error) -> &'static str {
+fn place(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" (byte {offset})"))
+}
+
+fn io_fix(doing: &str, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::NotFound if doing == "create" => {
+            "create the folder first, or write elsewhere"
+        }
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "check the permissions, or run as the file's owner",
         io::ErrorKind::IsADirectory => "give the name of a file in this directory",
-        io::ErrorKind::StorageFull => "free space on the disk, or write to another one",
+        _ if doing == "create" => "name a file in a folder that exists and can be written",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on the disk, or write to another one"
+        }
         _ => "check the disk or the pipe, then try again",
     }
 }

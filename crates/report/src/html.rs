@@ -161,11 +161,20 @@ fn row(cells: &[Cell], columns: &[Column]) -> Markup {
     }
 }
 
+/// The most columns of a table that fit a narrow page, such as that of a phone.
+const NARROW: usize = 3;
+
+/// A hint, which only narrow pages show.
+fn swipe() -> Markup {
+    html! { p class="swipe" aria-hidden="true" { "Wider than this page: scroll sideways →" } }
+}
+
 fn table(table: &Table) -> Markup {
     let columns = table.all_columns();
     html! {
         figure {
-            div class="scroll" {
+            @if columns.len() > NARROW { (swipe()) }
+            div class="scroll" tabindex="0" {
                 table {
                     @if !table.title.is_empty() { caption { (prose(&table.title)) } }
                     thead {
@@ -195,6 +204,7 @@ fn table(table: &Table) -> Markup {
 fn plot(plot: &Plot, width: f64) -> Markup {
     html! {
         figure {
+            @if width > HALF { (swipe()) }
             div class="scroll" { (plot.draw(width, false)) }
             @if !plot.note.is_empty() { figcaption { (prose(&plot.note)) } }
         }
@@ -206,6 +216,7 @@ fn block(block: &Block) -> Markup {
         @match block {
             Block::Text(text) => p { (prose(text)) },
             Block::Note(text) => p class="note" { (prose(text)) },
+            Block::Code(lines) => pre class="command" { @for line in lines { (clean(line)) "\n" } },
             Block::List(items) => ul { @for item in items { li { (prose(item)) } } },
             Block::Table(t) => (table(t)),
             Block::Folded(summary, t) => details { summary { (prose(summary)) } (table(t)) },

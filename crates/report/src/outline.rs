@@ -67,6 +67,20 @@ impl Page {
     }
 }
 
+/// `text` in lines that fit the style, and that are not too long to read on a terminal: `first` stands before
+/// the first line, `rest` (of at most the same width) before the others. It ends with a newline.
+#[must_use]
+pub fn paragraph(text: &str, first: &str, rest: &str, style: &Style) -> String {
+    let space = style.width.map_or(usize::MAX, |width| width.min(PROSE));
+    let mut out = String::new();
+    for (i, line) in
+        wrap(&style.clean(text), space.saturating_sub(first.width())).iter().enumerate()
+    {
+        let _ = writeln!(out, "{}{line}", if i == 0 { first } else { rest });
+    }
+    out
+}
+
 /// Writes `text` wrapped, `first` before its first line and `rest` before the others.
 fn put(out: &mut String, style: &Style, text: &str, first: &str, rest: &str, tone: Tone) {
     if text.is_empty() {
@@ -87,6 +101,12 @@ fn put_block(out: &mut String, style: &Style, block: &Block) {
         Block::List(items) => {
             for item in items {
                 put(out, style, item, "- ", "  ", Tone::Plain);
+            }
+        }
+        // Not wrapped, so that it can be copied.
+        Block::Code(lines) => {
+            for line in lines {
+                let _ = writeln!(out, "    {}", style.clean(line));
             }
         }
         Block::Table(table) | Block::Folded(_, table) => out.push_str(&table.to_text(style)),

@@ -41,6 +41,7 @@ impl Card {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Block {
     Text(String),
+    Code(Vec<String>),
     List(Vec<String>),
     Table(Table),
     Folded(String, Table),
@@ -81,6 +82,12 @@ impl Section {
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.with(Block::Text(text.into()))
+    }
+
+    /// Adds lines to copy, such as commands.
+    #[must_use]
+    pub fn code<S: Into<String>>(self, lines: impl IntoIterator<Item = S>) -> Self {
+        self.with(Block::Code(lines.into_iter().map(Into::into).collect()))
     }
 
     /// Adds a bulleted list.

@@ -7,15 +7,18 @@
 //! ```
 //!
 //! Columns are separated by two spaces, and there is one thin line under the headings. A table that is too
-//! wide wraps its text columns at spaces; if its numbers alone are too wide, every row becomes a block of
+//! wide wraps its headings and text columns at spaces. If it is still too wide, it becomes several tables with
+//! the same first column; if not even two columns fit, or there is one row, every row becomes a block of
 //! `heading  value` lines. Numbers are never cut. Control characters in the data (a capture may contain
 //! any bytes) never reach the terminal.
 
-use std::fmt::Write as _;
-
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::table::{Cell, Column, Content, Table, Tone};
+use crate::table::{Cell, Content, Tone};
+
+mod grid;
+
+pub use crate::outline::paragraph;
 
 /// How text may be written; the caller knows where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,26 +65,32 @@ impl Style {
         if !self.ascii || text.is_ascii() {
             return text;
         }
-        let mut out = String::with_capacity(text.len());
-        for c in text.chars() {
-            match c {
-                c if c.is_ascii() => out.push(c),
-                'µ' | 'μ' => out.push('u'),
-                '–' | '—' | '−' | '─' => out.push('-'),
-                '×' => out.push('x'),
-                '·' | '•' => out.push('*'),
-                '…' => out.push_str("..."),
-                '≤' => out.push_str("<="),
-                '≥' => out.push_str(">="),
-                '→' => out.push_str("->"),
-                '‘' | '’' => out.push('\''),
-                '“' | '”' => out.push('"'),
-                '\u{a0}' | '\u{202f}' => out.push(' '),
-                _ => out.push('?'),
-            }
-        }
-        out
+        ascii(&text)
     }
+}
+
+/// `text` in ASCII: signs that have an equivalent become that, others a question mark. Control characters stay.
+#[must_use]
+pub fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii() => out.push(c),
+            'µ' | 'μ' => out.push('u'),
+            '–' | '—' | '−' | '─' => out.push('-'),
+            '×' => out.push('x'),
+            '·' | '•' => out.push('*'),
+            '…' => out.push_str("..."),
+            '≤' => out.push_str("<="),
+            '≥' => out.push_str(">="),
+            '→' => out.push_str("->"),
+            '‘' | '’' => out.push('\''),
+            '“' | '”' => out.push('"'),
+            '\u{a0}' | '\u{202f}' => out.push(' '),
+            _ => out.push('?'),
+        }
+    }
+    out
 }
 
 /// `text` without the characters that could control a terminal, break XML or reverse the line.
@@ -223,188 +232,4 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-struct Grid {
-    columns: Vec<Column>,
-    units: bool,
-    rows: Vec<Vec<(String, Tone)>>,
-    total: Vec<(String, Tone)>,
-    widths: Vec<usize>,
-    /// Whether the cells of a column may be broken into lines.
-    wraps: Vec<bool>,
-}
-
-impl Grid {
-    fn new(table: &Table, style: &Style) -> Self {
-        let mut columns = table.all_columns();
-        for column in &mut columns {
-            column.name = style.clean(&column.name);
-            column.unit = style.clean(&column.unit);
-        }
-        let written = |row: &Vec<Cell>| -> Vec<(String, Tone)> {
-            row.iter().map(|cell| (cell_text(cell, style), cell.tone)).collect()
-        };
-        let rows: Vec<_> = table.rows.iter().map(written).collect();
-        let total = written(&table.total);
-        let mut widths: Vec<usize> =
-            columns.iter().map(|c| c.name.width().max(c.unit.width())).collect();
-        for row in rows.iter().chain([&total]) {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.0.width());
-            }
-        }
-        let is_text = |i: usize| {
-            table
-                .rows
-                .iter()
-                .filter_map(|row| row.get(i))
-                .all(|c| matches!(c.content, Content::Text(_)))
-        };
-        let wraps = columns.iter().enumerate().map(|(i, c)| !c.is_number && is_text(i)).collect();
-        let units = columns.iter().any(|c| !c.unit.is_empty());
-        Self { columns, units, rows, total, widths, wraps }
-    }
-
-    fn width(&self) -> usize {
-        self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
-    }
-
-    /// Narrows the widest text columns until the table fits; returns false if it cannot fit.
-    fn squeeze(&mut self, limit: usize) -> bool {
-        while self.width() > limit {
-            let over = self.width() - limit;
-            let widest = (0..self.widths.len())
-                .filter(|&i| self.wraps[i] && self.widths[i] > NARROWEST)
-                .max_by_key(|&i| self.widths[i]);
-            let Some(widest) = widest else { return false };
-            // Down to the width of the next widest, so that two wide columns are narrowed equally.
-            let second = (0..self.widths.len())
-                .filter(|&i| i != widest && self.wraps[i])
-                .map(|i| self.widths[i])
-                .max()
-                .unwrap_or(0);
-            let step = (self.widths[widest] - second.clamp(NARROWEST, self.widths[widest])).max(1);
-            self.widths[widest] -= step.min(over);
-        }
-        true
-    }
-
-    fn line(&self, out: &mut String, cells: &[(String, Tone)], style: &Style) {
-        let wrapped: Vec<Vec<String>> = (0..self.widths.len())
-            .map(|i| {
-                let text = cells.get(i).map_or("", |c| c.0.as_str());
-                if text.width() > self.widths[i] {
-                    wrap(text, self.widths[i])
-                } else {
-                    vec![text.to_string()]
-                }
-            })
-            .collect();
-        let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
-        for k in 0..height {
-            let mut line = String::new();
-            let mut gap = String::new();
-            for (i, lines) in wrapped.iter().enumerate() {
-                let tone = cells.get(i).map_or(Tone::Plain, |c| c.1);
-                let text = lines.get(k).map_or("", String::as_str);
-                // Spaces are written before the next text, so that no line ends with spaces.
-                let padded = pad(text, self.widths[i], self.columns[i].is_number);
-                let start = padded.trim_start();
-                gap.push_str(&padded[..padded.len() - start.len()]);
-                let word = start.trim_end();
-                if !word.is_empty() {
-                    line.push_str(&gap);
-                    line.push_str(&style.paint(word, tone));
-                    gap.clear();
-                    gap.push_str(&start[word.len()..]);
-                }
-                gap.push_str(GAP);
-            }
-            let _ = writeln!(out, "{line}");
-        }
-    }
-
-    fn rule(&self, out: &mut String, style: &Style) {
-        let dash = if style.ascii { "-" } else { "─" };
-        let dashes: Vec<String> = self.widths.iter().map(|&w| dash.repeat(w)).collect();
-        let _ = writeln!(out, "{}", style.paint(dashes.join(GAP).trim_end(), Tone::Dim));
-    }
-
-    fn write(&self, out: &mut String, style: &Style) {
-        let heads: Vec<_> = self.columns.iter().map(|c| (c.name.clone(), Tone::Strong)).collect();
-        self.line(out, &heads, style);
-        if self.units {
-            let units: Vec<_> = self.columns.iter().map(|c| (c.unit.clone(), Tone::Dim)).collect();
-            self.line(out, &units, style);
-        }
-        self.rule(out, style);
-        for row in &self.rows {
-            self.line(out, row, style);
-        }
-        if !self.total.is_empty() {
-            self.rule(out, style);
-            self.line(out, &self.total, style);
-        }
-    }
-
-    /// One block of `heading  value` lines for each row, for terminals that are too narrow for the columns.
-    fn write_blocks(&self, out: &mut String, style: &Style) {
-        let heads: Vec<String> = self
-            .columns
-            .iter()
-            .map(|c| match (c.name.is_empty(), c.unit.is_empty()) {
-                (_, true) => c.name.clone(),
-                (true, false) => c.unit.clone(),
-                (false, false) => format!("{} ({})", c.name, c.unit),
-            })
-            .collect();
-        let width = heads.iter().map(|h| h.width()).max().unwrap_or(0);
-        let rows = self.rows.iter().chain((!self.total.is_empty()).then_some(&self.total));
-        for (i, row) in rows.enumerate() {
-            if i > 0 {
-                out.push('\n');
-            }
-            for (head, (text, tone)) in heads.iter().zip(row) {
-                let head = style.paint(&pad(head, width, false), Tone::Dim);
-                let line = format!("{head}{GAP}{}", style.paint(text, *tone));
-                let _ = writeln!(out, "{}", line.trim_end());
-            }
-        }
-    }
-}
-
-impl Table {
-    /// The table as text, ending with a newline; see the head of the module for its form.
-    #[must_use]
-    pub fn to_text(&self, style: &Style) -> String {
-        let mut out = String::new();
-        if !self.title.is_empty() {
-            let title = style.clean(&self.title);
-            let _ = writeln!(out, "{}\n", style.paint(&title, Tone::Strong));
-        }
-        let mut grid = Grid::new(self, style);
-        if style.width.is_none_or(|limit| grid.squeeze(limit)) {
-            grid.write(&mut out, style);
-        } else {
-            Grid::new(self, style).write_blocks(&mut out, style);
-        }
-        if self.rows.is_empty() {
-            let _ = writeln!(out, "{}", style.paint("(no rows)", Tone::Dim));
-        }
-        for note in &self.notes {
-            for line in wrap(&style.clean(note), style.width.unwrap_or(usize::MAX)) {
-                let _ = writeln!(out, "{}", style.paint(&line, Tone::Dim));
-            }
-        }
-        out
-    }
-
-    /// Writes [`Table::to_text`] to `out`.
-    ///
-    /// # Errors
-    /// The errors of `out`, such as a closed pipe.
-    pub fn write_text(&self, out: &mut impl std::io::Write, style: &Style) -> std::io::Result<()> {
-        out.write_all(self.to_text(style).as_bytes())
-    }
 }

@@ -102,7 +102,13 @@ details { margin: 14px 0 0; } summary { cursor: pointer; color: var(--dim); font
 .card .figure { font-size: 24px; line-height: 1.35; font-weight: 600; font-variant-numeric: tabular-nums; }
 .good { color: var(--good); } .warn { color: var(--warn); } .bad { color: var(--bad); font-weight: 600; }
 .strong { font-weight: 600; } .dim { color: var(--dim); }
-figure { margin: 20px 0 0; min-width: 0; } .scroll { overflow-x: auto; }
+figure { margin: 20px 0 0; min-width: 0; }
+.scroll { overflow-x: auto; background: linear-gradient(90deg, var(--bg) 30%, transparent) left / 40px 100% local no-repeat,
+  linear-gradient(270deg, var(--bg) 30%, transparent) right / 40px 100% local no-repeat,
+  linear-gradient(90deg, var(--rule), transparent) left / 14px 100% scroll no-repeat,
+  linear-gradient(270deg, var(--rule), transparent) right / 14px 100% scroll no-repeat; }
+.swipe { display: none; color: var(--dim); font-size: 13px; margin: 0 0 4px; }
+pre.command { margin: 0 0 12px; white-space: pre; overflow-x: auto; }
 figure > .scroll > svg { display: block; max-width: 100%; height: auto; }
 figcaption, .note { color: var(--dim); font-size: 13px; line-height: 1.45; margin: 6px 0 0; max-width: 90ch; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 0 20px; }
@@ -127,7 +133,8 @@ footer { margin-top: 48px; padding-top: 12px; border-top: 1px solid var(--rule);
 footer ol { margin: 0 0 12px; padding-left: 20px; max-width: 90ch; }
 .defs { position: absolute; width: 0; height: 0; }
 @media (max-width: 600px) { main { padding: 24px 16px; } h1 { font-size: 23px; } .cards { grid-template-columns: 1fr 1fr; }
-  .card { padding: 10px 12px; } .card .figure { font-size: 20px; } figure > .scroll > svg.wide { max-width: none; width: 680px; } }
+  .card { padding: 10px 12px; } .card .figure { font-size: 20px; } figure > .scroll > svg.wide { max-width: none; width: 680px; }
+  .swipe { display: block; } }
 "#;
 
 const PRINT: &str = r#"
@@ -141,7 +148,7 @@ const PRINT: &str = r#"
   body { font-size: 10.5pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   main { max-width: none; padding: 0; } nav { display: none; } a { text-decoration: none; }
   details::details-content { content-visibility: visible; } figure, .card, tr, dt { break-inside: avoid; } h2 { break-after: avoid; margin-top: 28px; }
-  .cards { grid-template-columns: repeat(auto-fit, minmax(110px, 1fr)); gap: 8px; } .pair { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(110px, 1fr)); gap: 8px; } .pair { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; background: none; }
 }
 @page { margin: 16mm 14mm; }
 "#;

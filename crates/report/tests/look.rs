@@ -78,8 +78,43 @@ policy       both
 rate (Mpps)  15.3
 A note.
 ";
-    let style = Style { width: Some(30), ..Style::plain() };
+    let style = Style { width: Some(25), ..Style::plain() };
     assert_eq!(table().to_text(&style), want);
+}
+
+#[test]
+fn a_table_too_wide_becomes_several_with_the_same_first_column() {
+    let table = Table::new("Load")
+        .column(Column::number("queue"))
+        .column(Column::number("rss").unit("packets"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("could reorder").unit("packets"))
+        .row(["0", "1,234", "5 MiB", "7"].map(Cell::from))
+        .row(["1", "99", "1 KiB", "0"].map(Cell::from));
+    let want = "\
+Load
+
+queue      rss
+       packets  bytes
+─────  ───────  ─────
+    0    1,234  5 MiB
+    1       99  1 KiB
+
+queue  could reorder
+             packets
+─────  ─────────────
+    0              7
+    1              0
+";
+    let style = Style { width: Some(22), ..Style::plain() };
+    assert!(!table.fits(&style));
+    assert_eq!(table.to_text(&style), want);
+    // Headings are broken before anything else.
+    let wide = table.to_text(&Style { width: Some(30), ..Style::plain() });
+    assert!(wide.starts_with("Load\n\nqueue      rss           could\n"), "{wide}");
+    // In blocks, a column without a name says what it continues.
+    let blocks = table.to_text(&Style { width: Some(10), ..Style::plain() });
+    assert!(blocks.contains("rss (bytes)              5 MiB\n"), "{blocks}");
 }
 
 #[test]

@@ -94,6 +94,22 @@ pub enum Test {
     Soak,
 }
 
+impl std::fmt::Display for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::LossRate => "frame loss rate",
+            Self::BackToBack => "back-to-back frames",
+            Self::Recovery => "system recovery",
+            Self::Reset => "reset",
+            Self::Bursts => "bursts",
+            Self::Mlr => "MLRsearch",
+            Self::Soak => "soak",
+        })
+    }
+}
+
 impl Profile {
     /// All of RFC 2544: seven frame sizes, trials of 60 s, bidirectional.
     #[must_use]

@@ -49,7 +49,7 @@ pub use counters::{Board, Counters, DropReason, Drops};
 pub use elephants::{Decisions, Report};
 pub use mail::{Mail, Message};
 pub use places::{Fan, Full, Place, Places};
-pub use port::{Discard, Rx, Tx};
+pub use port::{Closed, Discard, Rx, Tx};
 pub use reload::Reload;
 pub use stages::{Span, Stages};
 pub use tally::Count;

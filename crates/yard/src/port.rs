@@ -70,6 +70,11 @@ pub trait Tx: Send {
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
+    /// Whether nothing will be transmitted any more, because of a failure that [`Tx::close`] reports.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Finishes the transmission; nothing is transmitted afterwards.
     ///
     /// # Errors
@@ -77,6 +82,15 @@ pub trait Tx: Send {
     fn close(&mut self) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// What the ports of a core report when they are closed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Closed {
+    /// Remarks for the user: damage, skipped frames.
+    pub remarks: Vec<String>,
+    /// Why ports could not transmit everything.
+    pub failed: Vec<String>,
 }
 
 /// Both halves of a port.

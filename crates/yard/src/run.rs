@@ -16,7 +16,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
+use crate::port::Closed;
 use crate::stages::Stages;
 use crate::tally::Count;
 use crate::{Clock, Handle, Reload, Yard, sys};
@@ -66,6 +67,8 @@ struct Shared {
     ended: AtomicUsize,
     /// Number of cores that died.
     died: AtomicUsize,
+    /// Whether a port transmits no more because it failed.
+    failed: AtomicBool,
     /// Number of cores that answer no more.
     left: Arc<AtomicUsize>,
 }
@@ -75,7 +78,7 @@ struct Gone {
     counters: Counters,
     stages: Stages,
     counts: Vec<Count>,
-    remarks: Vec<String>,
+    closed: Closed,
     died: Option<String>,
 }
 
@@ -88,8 +91,10 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// The counters that table entries name.
     pub counts: Vec<CountOutcome>,
-    /// Remarks for the user: damaged captures, failed ports, cores that are not pinned.
+    /// Remarks for the user: damaged captures, cores that are not pinned.
     pub remarks: Vec<String>,
+    /// Why ports could not transmit everything, such as a full disk.
+    pub failed: Vec<String>,
     /// Frames still inside, by the accounting of the pool: 0 unless a core died.
     pub held: usize,
     /// Duration of the run.
@@ -165,6 +170,7 @@ impl Yard {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
             died: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
             left: Arc::default(),
         });
         let began = clock();
@@ -227,6 +233,12 @@ impl Running {
         &self.places
     }
 
+    /// Whether a port failed and transmits no more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
     /// Whether every core has finished.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -240,7 +252,10 @@ impl Running {
         let gone: Vec<_> =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
-        let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
+        let told = |what: fn(&Closed) -> &[String]| {
+            gone.iter().flat_map(|core| what(&core.closed)).cloned().collect::<Vec<_>>()
+        };
+        let (remarks, failed) = (told(|told| &told.remarks), told(|told| &told.failed));
         let by_core = |at: usize| gone.iter().map(move |core| core.counts.get(at).copied());
         let counts = (0..).zip(counters).map(|(at, name)| CountOutcome {
             name,
@@ -257,6 +272,7 @@ impl Running {
             queues: queues(&places),
             counts,
             remarks,
+            failed,
             held: pool.held(),
             elapsed,
             decisions: elephants.last(),
@@ -287,7 +303,7 @@ impl Gone {
             counters: Counters::default(),
             stages: Stages::default(),
             counts: Vec::new(),
-            remarks: Vec::new(),
+            closed: Closed::default(),
             died: Some(said(&*panic)),
         }
     }
@@ -316,11 +332,11 @@ fn core_thread(
     }
     let died = tick_until_drained(&mut core, idle, shared, clock);
     shared.left.fetch_add(1, Ordering::Release);
-    let ports = core.close_ports();
-    ports.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
-    remarks.extend(ports);
+    let mut closed = core.close_ports();
+    closed.remarks.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
+    closed.remarks.splice(..0, remarks);
     let (stages, counts) = (core.stages(), core.counts());
-    Gone { counters: core.counters(), stages, counts, remarks, died }
+    Gone { counters: core.counters(), stages, counts, closed, died }
 }
 
 /// Ticks until all is drained. Returns what the core died of, if it did.
@@ -354,6 +370,9 @@ fn tick_until_drained(
             }
             Ok(0) => {}
             Ok(_) => {
+                if core.has_failed() {
+                    shared.failed.store(true, Ordering::Relaxed);
+                }
                 (quiet, last) = (0, now);
                 continue;
             }

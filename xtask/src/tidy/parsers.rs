@@ -24,6 +24,7 @@ const fn row(
 
 const FUZZED: &[Parser] = &[
     row("adapter", "parse", "text", "rules::parse"),
+    row("adapter", "parse_ethtool", "text", "rss::parse_ethtool"),
     row("analyze", "Consumers", "text", "same_again::<Consumers>"),
     row("analyze", "Local", "text", "same_again::<Local>"),
     row("config", "parse", "config", "Config::parse"),

@@ -1,5 +1,6 @@
 //! The part of the receive packet buffer that holds filters, and the number of filters in it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a filter compares.
@@ -12,7 +13,7 @@ pub enum Mode {
 }
 
 /// The part of the 512 KB receive packet buffer that is reserved for filters (FDIRCTRL.PBALLOC).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub enum Pballoc {
     /// 64 KB: 2048 perfect or 8192 signature filters; the default of both Linux drivers.
     #[default]

@@ -26,7 +26,7 @@ pub enum Error {
         want: usize,
     },
     /// The indirection table has the wrong length.
-    #[error("{name}: the indirection table has {got} entries; this function needs {want}")]
+    #[error("{name}: the indirection table has {got} entries; this adapter needs {want}")]
     RetaLength {
         /// The adapter.
         name: &'static str,

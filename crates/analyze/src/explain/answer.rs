@@ -7,6 +7,7 @@ use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc, VlanMa
 use flowyard_adapter::profile::FdirKind;
 use flowyard_frame::{FlowKey, Frag, proto};
 
+use super::rule::rule_for;
 use super::{
     Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Question,
     Reverse, RssAnswer, Verdict,
@@ -29,6 +30,9 @@ impl Analyzer {
             adapter: self.setup.adapter.name.to_owned(),
             queues: self.setup.queues,
             cores: self.setup.cores,
+            rss_key: self.rss.as_ref().map(|_| self.setup.key_text()),
+            rss_key_source: self.rss.as_ref().map(|_| self.setup.key_source.to_string()),
+            notes: self.setup.key_note().into_iter().collect(),
             reverse: Reverse {
                 flow: key.reversed().to_string(),
                 policies: self.answers(&reversed),
@@ -299,23 +303,4 @@ fn hashes(key: &FlowKey, setup: &Setup, rules: Option<Option<MaskSet>>, answer: 
         answer.bucket_hash = Some(format!("0x{:04x}", widest(masked, Mode::Perfect)));
         answer.bucket = Some(format!("0x{:04x}", masked.bucket(Mode::Perfect, setup.pballoc)));
     }
-}
-
-/// The rule that steers exactly this flow to `queue`.
-fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
-    let (src, dst) = (key.src_ip()?, key.dst_ip()?);
-    let version = if key.is_ipv4() { 4 } else { 6 };
-    let (name, ports) = match key.proto {
-        _ if key.fragment() != Frag::No => ("ip", false),
-        proto::TCP => ("tcp", true),
-        proto::UDP => ("udp", true),
-        proto::SCTP => ("sctp", true),
-        _ => ("ip", false),
-    };
-    let ports = if ports {
-        format!(" src-port {} dst-port {}", key.sport, key.dport)
-    } else {
-        String::new()
-    };
-    Some(format!("flow-type {name}{version} src-ip {src} dst-ip {dst}{ports} action {queue}"))
 }

@@ -27,7 +27,7 @@ fn page(analysis: &Analysis, command: &str) -> Page {
     for card in [best_locality(analysis), flattest(analysis), most_exposed(analysis)] {
         page = page.card(card);
     }
-    page = page.section(policies(analysis)).section(load(analysis));
+    page = page.section(verdict(analysis)).section(policies(analysis)).section(load(analysis));
     if let Some(section) = filters(analysis) {
         page = page.section(section);
     }
@@ -42,6 +42,13 @@ fn page(analysis: &Analysis, command: &str) -> Page {
         page = page.footnote(note);
     }
     page.section(model(analysis))
+}
+
+fn verdict(analysis: &Analysis) -> Section {
+    analysis.verdict.iter().fold(Section::new("What it means"), |section, finding| {
+        let section = section.text(&finding.text);
+        if finding.commands.is_empty() { section } else { section.code(&finding.commands) }
+    })
 }
 
 fn named(policy: Option<&PolicySummary>) -> String {
@@ -120,9 +127,17 @@ fn load(analysis: &Analysis) -> Section {
         }
         plot
     };
-    Section::new("Load")
+    let section = Section::new("Load")
         .plot(plot("Load per queue", "receive queue", |policy| tables::loads(&policy.queues)))
-        .plot(plot("Load per core", "core", |policy| tables::loads(&policy.cores)))
+        .plot(plot("Load per core", "core", |policy| tables::loads(&policy.cores)));
+    analysis.policies.iter().fold(section, |section, policy| {
+        match tables::over_time_of(&policy.queues_over_time) {
+            Some(table) => {
+                section.folded(format!("Load per queue over time under {}", policy.name), table)
+            }
+            None => section,
+        }
+    })
 }
 
 fn filters(analysis: &Analysis) -> Option<Section> {

@@ -1,11 +1,15 @@
 //! An [`Analysis`] as tables, which the terminal and the HTML page share.
 
-use flowyard_analyze::{Analysis, Elephant, LoadSummary, PolicySummary};
+use flowyard_analyze::{Analysis, Elephant, LoadOverTime, LoadSummary, PolicySummary};
+use flowyard_report::text::paragraph;
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 
 /// The whole report as text.
 pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
-    let mut text = format!("{}\n{}\n", capture_line(analysis), host_line(analysis));
+    let mut text = paragraph(&capture_line(analysis), "", "", style);
+    for line in host_line(analysis).lines() {
+        text += &paragraph(line, "", "", style);
+    }
     for capture in &analysis.captures {
         for (reason, packets) in &capture.skipped {
             text +=
@@ -17,8 +21,12 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     }
     let tables = [
         ("Policies", Some(policies(analysis))),
-        ("Load per queue", loads_of_queues(analysis)),
-        ("Load per core, for policies that pass frames to another core", loads_of_cores(analysis)),
+        ("Load per queue", fitting(style, |bytes| loads_of_queues(analysis, bytes))),
+        ("Load per queue over time", over_time(analysis)),
+        (
+            "Load per core, for policies that pass frames to another core",
+            fitting(style, |bytes| loads_of_cores(analysis, bytes)),
+        ),
         ("Filter tables", filters(analysis, true)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
@@ -31,9 +39,62 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
         }
     }
     for note in &analysis.notes {
-        text += &format!("\nNote: {note}\n");
+        text += "\n";
+        text += &paragraph(note, "Note: ", "  ", style);
+    }
+    text += "\nWhat it means\n";
+    for (finding, number) in analysis.verdict.iter().zip(1..) {
+        text += "\n";
+        text += &paragraph(&finding.text, &format!("{number}. "), "   ", style);
+        for command in &finding.commands {
+            text += &format!("     {command}\n"); // not wrapped, so that it can be copied
+        }
     }
     text
+}
+
+/// A table with packets and bytes; if that is too wide for the style, with packets only.
+fn fitting(style: &Style, table: impl Fn(bool) -> Option<Table>) -> Option<Table> {
+    table(true).filter(|table| table.fits(style)).or_else(|| table(false))
+}
+
+/// Largest number of queues of which the load over time is shown.
+const SHOWN: usize = 32;
+
+/// The load of each queue over time under the first policy.
+fn over_time(analysis: &Analysis) -> Option<Table> {
+    let policy = analysis.policies.first()?;
+    let load = &policy.queues_over_time;
+    let table = over_time_of(load)?;
+    let slice = Unit::Nanos.show(load.slice_s * 1e9);
+    Some(
+        table.note(format!(
+            "under {}; each mark is {slice}, and darker for more packets",
+            policy.name
+        )),
+    )
+}
+
+/// The load of each queue over time, as tiles; `None` if there is none.
+pub(crate) fn over_time_of(load: &LoadOverTime) -> Option<Table> {
+    let most = load.packets.iter().flatten().copied().max()?;
+    let mut table =
+        Table::new("").column(Column::number("queue")).column(Column::text("load over time"));
+    let all = load.packets.iter().enumerate().filter(|(_, packets)| !packets.is_empty());
+    let total = all.clone().count();
+    for (queue, packets) in all.take(SHOWN) {
+        let tile = |(slice, &n): (usize, &u32)| {
+            let at = Unit::Nanos.show(slice as f64 * load.slice_s * 1e9);
+            let share = if n == 0 { f64::NAN } else { f64::from(n) / f64::from(most) };
+            (share, format!("{} packets from {at} on", num::exact(n.into())))
+        };
+        let tiles: Vec<_> = packets.iter().enumerate().map(tile).collect();
+        table.push([Cell::new(queue.to_string()).tone(Tone::Strong), Cell::heat(tiles)]);
+    }
+    if total > SHOWN {
+        table = table.note(format!("the first {SHOWN} of {total} queues with packets"));
+    }
+    Some(table)
 }
 
 /// `yard.pcap: 48,211 packets, 31.2 MB on the wire in 32.4 s, 812 connections`
@@ -52,7 +113,7 @@ pub(crate) fn capture_line(analysis: &Analysis) -> String {
     )
 }
 
-/// The simulated adapter and host, in two lines.
+/// The simulated adapter and host, in three lines.
 pub(crate) fn host_line(analysis: &Analysis) -> String {
     let setup = &analysis.setup;
     let traffic = &analysis.traffic;
@@ -81,9 +142,13 @@ pub(crate) fn host_line(analysis: &Analysis) -> String {
             num::exact(setup.migrations)
         ),
     };
+    let key = match setup.indirection_entries {
+        0 => String::new(), // the adapter has no RSS
+        _ => format!("\nRSS key: {}, {}", setup.rss_key_source, setup.rss_key),
+    };
     format!(
         "{}, {} queues{reach}, {} cores; {side}: it receives {} packets in {} flows, sends {}\n\
-         Model: {consumers}; {moving}; a core needs {} per frame",
+         Model: {consumers}; {moving}; a core needs {} per frame{key}",
         setup.adapter,
         setup.queues,
         setup.cores,
@@ -261,34 +326,40 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
 fn load_table<'a>(
     what: &str,
     policies: impl IntoIterator<Item = (&'a str, &'a [LoadSummary])>,
+    bytes: bool,
 ) -> Option<Table> {
     let policies: Vec<_> = policies.into_iter().collect();
     let mut table = Table::new("").column(Column::number(what));
     for &(name, _) in &policies {
         table = table.column(Column::number(name).unit("packets"));
-        table = table.column(Column::number("").unit("bytes"));
+        if bytes {
+            table = table.column(Column::number("").unit("bytes"));
+        }
     }
     for number in 0..policies.iter().map(|(_, loads)| loads.len()).max()? {
         let mut row = vec![Cell::new(number.to_string()).tone(Tone::Strong)];
         for (_, loads) in &policies {
             let load = loads.get(number).copied().unwrap_or(LoadSummary { packets: 0, bytes: 0 });
             row.push(Cell::new(num::exact(load.packets)));
-            row.push(Cell::new(Unit::Bytes.show(load.bytes as f64)).tone(Tone::Dim));
+            if bytes {
+                row.push(Cell::new(Unit::Bytes.show(load.bytes as f64)).tone(Tone::Dim));
+            }
         }
         table.push(row);
     }
     Some(table)
 }
 
-fn loads_of_queues(analysis: &Analysis) -> Option<Table> {
-    load_table("queue", analysis.policies.iter().map(|policy| (&*policy.name, &*policy.queues)))
+fn loads_of_queues(analysis: &Analysis, bytes: bool) -> Option<Table> {
+    let policies = analysis.policies.iter().map(|policy| (&*policy.name, &*policy.queues));
+    load_table("queue", policies, bytes)
 }
 
 /// Load per core, only for policies that pass frames from the queue's core to another one.
-fn loads_of_cores(analysis: &Analysis) -> Option<Table> {
+fn loads_of_cores(analysis: &Analysis, bytes: bool) -> Option<Table> {
     let passes_on = |policy: &&PolicySummary| policy.cores != policy.queues;
     let policies = analysis.policies.iter().filter(passes_on);
-    load_table("core", policies.map(|policy| (&*policy.name, &*policy.cores)))
+    load_table("core", policies.map(|policy| (&*policy.name, &*policy.cores)), bytes)
 }
 
 pub(crate) fn loads(loads: &[LoadSummary]) -> Vec<f64> {

@@ -161,6 +161,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         Some(path) => StateFile::open(path, &about)?,
         None => StateFile::none(),
     };
+    crate::interrupt::hint(interrupted(options))?;
     let before = Before::read();
     let tester = match &options.tester {
         Some(path) => qualify::checks(path)?,
@@ -186,6 +187,22 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         return output::json(SCHEMA, document);
     }
     output::text(&text(&document))
+}
+
+/// What to say when the measurement is interrupted: how its trials can be used.
+fn interrupted(options: &Options) -> String {
+    let page =
+        options.html.as_ref().map(|path| format!(" no page was written to {};", path.display()));
+    let page = page.unwrap_or_default();
+    match &options.state {
+        Some(path) => format!(
+            "interrupted;{page} the finished trials are in {}: the same command continues after them",
+            path.display()
+        ),
+        None => format!(
+            "interrupted;{page} with --state FILE, finished trials are kept and the same command continues after them"
+        ),
+    }
 }
 
 /// Runs the profile's tests, and shows the progress.
@@ -269,7 +286,7 @@ impl Steps {
 fn describe(step: &Step, left: &str) -> String {
     let (done, all) = step.steps;
     format!(
-        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; {left}",
+        "{done} of {all} tests done; {} bytes, {}, trial {}: {:.0} frames/s; {left}",
         step.size,
         step.test,
         step.trials + 1,

@@ -11,9 +11,13 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
         text += if packet.received { ", received by the host\n" } else { ", sent by the host\n" };
     }
     text += &format!(
-        "{}, {} queues, {} cores\n\n",
+        "{}, {} queues, {} cores\n",
         explanation.adapter, explanation.queues, explanation.cores
     );
+    if let (Some(key), Some(source)) = (&explanation.rss_key, &explanation.rss_key_source) {
+        text += &format!("RSS key: {source}\n  {key}\n");
+    }
+    text += "\n";
     text += &answers(&explanation.policies, style);
     text += &format!("\nReverse direction: {}\n\n", explanation.reverse.flow);
     text += &answers(&explanation.reverse.policies, style);
@@ -43,6 +47,9 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
                 why.as_deref().unwrap_or("no port is suitable")
             ),
         };
+    }
+    for note in &explanation.notes {
+        text += &format!("\nNote: {note}\n");
     }
     text
 }

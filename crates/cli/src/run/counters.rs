@@ -6,10 +6,11 @@ use flowyard_flow::learn::elephant::{Decision, What};
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 use flowyard_yard::Counters;
 use flowyard_yard::run::Outcome;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The JSON document of `flowyard run --json`.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct Report {
     /// Duration of the run.
     elapsed_s: f64,
@@ -17,43 +18,67 @@ pub(crate) struct Report {
     balanced: bool,
     /// Frames still inside at the end.
     held: u64,
+    /// The sum over all cores.
     total: CoreCounters,
+    /// In the order of core numbers.
     cores: Vec<CoreCounters>,
+    /// The queues of the configuration, then the tx queue of each port.
     queues: Vec<QueueCounters>,
     /// Decisions about elephants, oldest first.
     decisions: Vec<DecisionReport>,
     /// Counters that table entries name.
     counters: Vec<NamedCounter>,
+    /// Remarks, such as on damaged captures, in sentences.
     remarks: Vec<String>,
+    /// Outputs that could not be written to the end, and why; the command then ends with status 1.
+    failed: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct CoreCounters {
+    /// Frames received.
     rx_frames: u64,
+    /// Bytes received.
     rx_bytes: u64,
+    /// Frames transmitted.
     tx_frames: u64,
+    /// Bytes transmitted.
     tx_bytes: u64,
+    /// Copies of frames that leave by several ports, and frames that the work makes.
     copies: u64,
+    /// Frames that the core worked on.
     work_frames: u64,
+    /// Frames that an exact, promoted or learnt entry matched.
     exact_hits: u64,
+    /// Frames that a rule matched.
     rule_hits: u64,
+    /// Flows that moved to another queue.
     moves: u64,
+    /// Frames that stayed on the old queue of their flow because a move was not safe yet.
     held_moves: u64,
     /// Share of the time in ticks that moved frames.
     busy_share: f64,
     /// Share of the time that the threads of the cores used a processor; 0 in a simulation.
     processor_share: f64,
+    /// Decisions to split a flow over cores.
     promoted: u64,
+    /// Decisions to return a split flow to one core.
     demoted: u64,
+    /// Entries of the indirection table that were moved to another core.
     rebalanced: u64,
+    /// Overloads for which nothing was done.
     refused: u64,
+    /// Frames dropped, by reason.
     drops: BTreeMap<&'static str, u64>,
+    /// Why the core died, if it did.
     died: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct DecisionReport {
+    /// When it was made, in seconds since the start.
     at_s: f64,
+    /// The core that it is about.
     core: u16,
     /// `rebalance`, `promote`, `outcome`, `demote`, `undo` or `refuse`.
     what: &'static str,
@@ -63,19 +88,27 @@ struct DecisionReport {
     text: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct QueueCounters {
+    /// The name of the queue, or of the port for a tx queue.
     name: String,
+    /// `direct`, `unordered`, `ordered` or `atomic`.
     order: String,
+    /// Whether it is the tx queue of a port.
     tx: bool,
+    /// Frames that entered.
     entered: u64,
+    /// Frames that were completed.
     done: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct NamedCounter {
+    /// The name in the configuration.
     name: String,
+    /// Frames counted.
     frames: u64,
+    /// Bytes counted.
     bytes: u64,
     /// Frames by the core that received them.
     cores: Vec<u64>,
@@ -136,6 +169,7 @@ impl Report {
                 })
                 .collect(),
             remarks: outcome.remarks.clone(),
+            failed: outcome.failed.clone(),
         }
     }
 }
@@ -200,6 +234,9 @@ pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     }
     for remark in &outcome.remarks {
         text += &format!("\nNote: {remark}\n");
+    }
+    for failed in &outcome.failed {
+        text += &format!("\nFailed: {failed}\n");
     }
     text
 }
@@ -309,7 +346,7 @@ fn drops(outcome: &Outcome) -> Option<Table> {
     let mut table =
         Table::new("Drops").column(Column::text("reason")).column(Column::number("frames"));
     for (reason, frames) in outcome.total().drops.iter() {
-        table.push([Cell::new(reason.name().replace('_', " ")), Cell::new(num::exact(frames))]);
+        table.push([Cell::new(reason.name()), Cell::new(num::exact(frames))]);
     }
     (!table.is_empty()).then_some(table)
 }

@@ -41,7 +41,7 @@ fn invalid_captures_are_refused() {
     let missing = missing.to_str().unwrap();
     let here = folder.path().to_str().unwrap();
     for (path, parts) in [
-        (missing, &["byte 0", "No such file", "check the path"][..]),
+        (missing, &["missing.pcap: cannot open: No such file", "check the path"][..]),
         (here, &["byte 0", "directory", "give the name of a file"]),
         (&file("text", b"Which core gets this packet?"), &["byte 0", "not a capture", "pcapng"]),
         (&file("empty", b""), &["byte 0", "empty"]),
@@ -141,7 +141,7 @@ fn invalid_arguments_are_refused() {
         (&["analyze"][..], &["CAPTURE"][..]),
         (&["explain"], &["FLOW"]),
         (&["analyse", YARD], &["analyse", "analyze"]),
-        (&["schema", "adapters"], &["analyze, explain"]),
+        (&["schema", "queues"], &["analyze, explain"]),
         (&["analyze", YARD, "--elephant", "1.5"], &["--elephant", "0 to 1"]),
         (&["analyze", YARD, "--elephant", "NaN"], &["--elephant", "0 to 1"]),
         (&["analyze", YARD, "--window", "0s"], &["--window"]),

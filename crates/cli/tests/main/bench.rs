@@ -1,6 +1,6 @@
 //! `flowyard bench`: the methods in virtual time, state files, comparisons, invalid arguments.
 
-use crate::common::{good, run};
+use crate::common::{flowyard, good, run};
 use serde_json::Value;
 
 flowyard_testkit::tests! {
@@ -9,7 +9,41 @@ flowyard_testkit::tests! {
     other_traffic_and_other_tests_run,
     a_capture_is_replayed_in_its_own_time,
     devices_are_ranked_if_the_repetitions_show_a_difference,
+    an_interrupted_run_says_how_to_continue,
     invalid_arguments_are_refused_with_the_fix,
+}
+
+fn an_interrupted_run_says_how_to_continue() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, state) = (folder.path().join("page.html"), folder.path().join("state"));
+    let (page, state) = (page.to_str().unwrap(), state.to_str().unwrap());
+    for (more, said) in [
+        (
+            &["--html", page][..],
+            format!("no page was written to {page}; with --state FILE, finished"),
+        ),
+        (&["--state", state], format!("the finished trials are in {state}: the same command")),
+    ] {
+        // Trials of a day end after the test.
+        let child = flowyard()
+            .args([&["bench", "soak", "--duration", "1000h"], more].concat())
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        crate::yard::wait("the handler of SIGINT", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            (u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0).then_some(())
+        });
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{err}");
+        assert!(err.contains("flowyard: interrupted;") && err.contains(&said), "{err}");
+        assert!(!std::path::Path::new(page).exists());
+    }
 }
 
 /// Options for a short run: one size, trials of a second.

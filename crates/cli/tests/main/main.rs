@@ -9,6 +9,8 @@ mod explain;
 mod figures;
 mod nic;
 mod operate;
+mod outputs;
+mod rss_from;
 mod schema;
 mod service;
 mod simulate;
@@ -26,6 +28,8 @@ flowyard_testkit::tests! {
     mod figures,
     mod nic,
     mod operate,
+    mod outputs,
+    mod rss_from,
     mod schema,
     mod service,
     mod simulate,

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 
-use crate::common::{flowyard, refused};
+use crate::common::{flowyard, refused, text};
 use crate::yard::{DROPPED, OTHER, Yard, config, wait};
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ flowyard_testkit::tests! {
     a_drop_by_a_full_queue_is_explained,
     invalid_requests_are_refused_with_the_fix,
     a_socket_has_one_yard_and_outlives_none,
+    a_failed_start_leaves_no_socket_and_says_it_once,
 }
 
 fn show_and_top_print_the_state_of_an_instance() {
@@ -155,7 +156,14 @@ fn invalid_requests_are_refused_with_the_fix() {
     assert!(refused(&ask(&["show", "flows", "--seconds", "0"])).contains("--seconds"));
     let nobody =
         flowyard().args(["show", "cores", "--control", "/nonexistent/sock"]).output().unwrap();
-    assert!(refused(&nobody).contains("is 'flowyard run' running"));
+    assert_eq!(nobody.status.code(), Some(1), "no instance runs: a failure, not wrong use");
+    assert!(text(&nobody.stderr).contains("is 'flowyard run' running"));
+    let file = yard.config();
+    let other = flowyard().args(["show", "queues", "--control"]).arg(&file).output().unwrap();
+    assert_eq!(
+        refused(&other),
+        format!("{} is not a socket; give the --control PATH of 'flowyard run'", file.display())
+    );
     // The protocol: lines that are not requests, and several lines at once.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"nonsense\n{\"ask\":\"cores\",\"x\":1}\n{\"ask\":\"queues\"}\n").unwrap();
@@ -174,6 +182,27 @@ fn invalid_requests_are_refused_with_the_fix() {
     let _reset = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.contains("of at most 65536 bytes"), "{answer}");
     assert!(yard.ask(&["show", "cores"]).contains("responds"), "it still works after all that");
+}
+
+fn a_failed_start_leaves_no_socket_and_says_it_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, socket) = (folder.path().join("yard.toml"), folder.path().join("sock"));
+    fs::write(&file, config()).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = flowyard()
+        .arg("run")
+        .arg(&file)
+        .arg("--control")
+        .arg(&socket)
+        .args(["--metrics", &address, "--log", "error"])
+        .output()
+        .unwrap();
+    let err = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert_eq!(err.matches("Address already in use").count(), 1, "{err}");
+    assert!(err.contains("choose another --metrics ADDRESS"), "{err}");
+    assert!(!socket.exists());
 }
 
 fn a_socket_has_one_yard_and_outlives_none() {

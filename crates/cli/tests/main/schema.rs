@@ -11,37 +11,25 @@ flowyard_testkit::tests! {
     what_explain_prints_fits_its_schema,
     what_figures_prints_fits_its_schema,
     what_lb_prints_fits_its_schemas,
+    what_a_running_instance_prints_fits_its_schemas,
+    an_unknown_schema_is_refused_with_the_names,
     the_promised_fields_are_there,
     a_document_that_does_not_fit_is_found,
 }
 
-const COMMITTED: [(&str, &str); 21] = [
-    ("analyze", "docs/schema/flowyard.analyze.2.json"),
-    ("explain", "docs/schema/flowyard.explain.2.json"),
-    ("lb-show", "docs/schema/flowyard.lb.show.2.json"),
-    ("lb-trace", "docs/schema/flowyard.lb.trace.2.json"),
-    ("lb-change", "docs/schema/flowyard.lb.change.2.json"),
-    ("figures", "docs/schema/flowyard.figures.2.json"),
-    ("switch-show", "docs/schema/flowyard.switch.show.1.json"),
-    ("switch-description", "docs/schema/flowyard.switch.description.1.json"),
-    ("switch-flows", "docs/schema/flowyard.switch.flows.1.json"),
-    ("switch-aggregate", "docs/schema/flowyard.switch.aggregate.1.json"),
-    ("switch-groups", "docs/schema/flowyard.switch.groups.1.json"),
-    ("switch-group-stats", "docs/schema/flowyard.switch.group-stats.1.json"),
-    ("switch-meters", "docs/schema/flowyard.switch.meters.1.json"),
-    ("switch-meter-stats", "docs/schema/flowyard.switch.meter-stats.1.json"),
-    ("switch-ports", "docs/schema/flowyard.switch.ports.1.json"),
-    ("switch-port-stats", "docs/schema/flowyard.switch.port-stats.1.json"),
-    ("switch-tables", "docs/schema/flowyard.switch.tables.1.json"),
-    ("switch-table-settings", "docs/schema/flowyard.switch.table-settings.1.json"),
-    ("switch-table-features", "docs/schema/flowyard.switch.table-features.1.json"),
-    ("switch-queues", "docs/schema/flowyard.switch.queues.1.json"),
-    ("switch-why", "docs/schema/flowyard.switch.why.2.json"),
-];
+/// Names and documents of all schemas, as `flowyard schema` lists them, and the committed file of each.
+fn committed() -> Vec<(String, String)> {
+    let list = good(&run(["schema"]));
+    let rows = list.lines().skip(2).map(|line| line.split_once(' ').expect("two columns"));
+    let file = |document: &str| format!("docs/schema/{}.json", document.trim().replace('/', "."));
+    rows.map(|(name, document)| (name.to_owned(), file(document))).collect()
+}
 
 fn the_committed_schemas_are_the_commands() {
-    for (command, file) in COMMITTED {
-        let printed = good(&run(["schema", command]));
+    let all = committed();
+    assert!(all.len() > 10, "{all:?}");
+    for (command, file) in &all {
+        let printed = good(&run(["schema", command.as_str()]));
         let path = root().join(file);
         if std::env::var_os("UPDATE_SCHEMA").is_some() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -87,10 +75,11 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec
             faults.push(format!("{at}: {value} is {count} of the kinds"));
         }
     }
-    if !keywords.contains_key("$ref") && !keywords.contains_key("anyOf") {
+    // Fields and items are declared by what these refer to.
+    if !["$ref", "anyOf", "oneOf"].iter().any(|elsewhere| keywords.contains_key(*elsewhere)) {
         check_fields(value, keywords, root, at, faults);
+        check_items(value, keywords, root, at, faults);
     }
-    check_items(value, keywords, root, at, faults);
 }
 
 /// The fault of `value` by a keyword that does not contain other schemas.
@@ -110,6 +99,7 @@ fn keyword_fault(keyword: &str, value: &Value, wanted: &Value, at: &str) -> Opti
             !wanted.as_array().map_or_else(|| is(wanted), |any| any.iter().any(is))
         }
         "const" => value != wanted,
+        "enum" => !wanted.as_array().unwrap().contains(value),
         "minimum" if value.is_number() && value.as_f64() < wanted.as_f64() => {
             return Some(format!("{value} is below {wanted}"));
         }
@@ -182,7 +172,10 @@ pub(crate) fn faults(value: &Value, schema: &Value) -> Vec<String> {
 #[track_caller]
 fn fits(command: &str, args: &[&str]) -> Value {
     let schema = json(["schema", command]);
-    let value = json([&[command], args, &["--json"]].concat());
+    // Standard error may have warnings, such as on refused rules.
+    let ran = run([&[command], args, &["--json"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{args:?}");
+    let value: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     let mut faults = Vec::new();
     check(&value, &schema, &schema, command, &mut faults);
     assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
@@ -307,6 +300,42 @@ fn what_lb_prints_fits_its_schemas() {
     fits("lb-change", &["lb", "drain", "dns/a"]);
     fits("lb-change", &["lb", "set-weight", "dns/a", "5"]);
     fits("lb-show", &["lb", "show"]);
+}
+
+fn what_a_running_instance_prints_fits_its_schemas() {
+    let mut yard = Yard::start(&crate::yard::config(), &["--json"]);
+    let fits = |command: &str, value: &Value| {
+        let schema = json(["schema", command]);
+        let mut faults = Vec::new();
+        check(value, &schema, &schema, command, &mut faults);
+        assert!(faults.is_empty(), "{command}:\n{}", faults.join("\n"));
+    };
+    wait("drops", || {
+        let drops = yard.json(&["show", "drops"]);
+        fits("show-drops", &drops);
+        (!drops["last"].as_array()?.is_empty()).then_some(())
+    });
+    for what in ["tables", "elephants", "queues", "cores"] {
+        fits(&format!("show-{what}"), &yard.json(&["show", what]));
+    }
+    fits("show-flows", &yard.json(&["show", "flows", "--seconds", "0.2"]));
+    fits("top", &yard.json(&["top", "--interval", "0.2"]));
+    fits("trace", &yard.json(&["trace", crate::yard::OTHER, "--count", "2"]));
+    let (status, out) = yard.stop();
+    assert!(status.success());
+    fits("run", &serde_json::from_str(&out).unwrap());
+    fits("adapters", &json(["adapters", "--json"]));
+    // The doctor's status depends on the machine.
+    let doctor = run(["doctor", "--json"]);
+    fits("doctor", &serde_json::from_slice(&doctor.stdout).unwrap());
+}
+
+fn an_unknown_schema_is_refused_with_the_names() {
+    let line = crate::common::refused(&run(["schema", "queues"]));
+    assert!(
+        line.contains("there is no schema 'queues'; choose one of analyze, explain, run"),
+        "{line}"
+    );
 }
 
 /// The fields that the documentation promises.

@@ -8,11 +8,11 @@ use flowyard_ports::port::SourceRx;
 use flowyard_ports::{Source, pcap};
 use flowyard_wire::LinkType;
 use flowyard_yard::sim::{Faults, Sim};
-use flowyard_yard::{Counters, DropReason, Parts, Reload};
+use flowyard_yard::{Closed, Counters, DropReason, Parts, Reload};
 
 flowyard_testkit::tests! {
     unusual_frames_are_dropped_with_their_reason,
-    a_port_that_cannot_write_drops_frames_and_reports_the_reason,
+    an_output_that_cannot_be_opened_is_refused,
     a_reload_is_the_difference_of_two_configurations,
     a_reload_that_does_not_fit_the_exact_table_is_refused,
 }
@@ -43,19 +43,19 @@ fn text(output: &str) -> String {
     )
 }
 
-/// Sends `frames` through an engine that writes `output`; returns its counters and remarks.
-fn run(frames: Frames, output: &str) -> (Counters, Vec<String>) {
+/// Sends `frames` through an engine that writes `output`; returns its counters, and what its ports say.
+fn run(frames: Frames, output: &str) -> (Counters, Closed) {
     let mut parts = Parts::default();
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
     let yard = Config::parse("y", &text(output)).unwrap().build(parts).unwrap();
     let mut sim = Sim::new(yard, 1, Faults::default());
     let total = sim.run().unwrap();
-    let remarks = sim.yard.cores[0].close_ports();
-    assert_eq!(sim.yard.cores[0].close_ports(), [""; 0], "closing twice is closing once");
+    let closed = sim.yard.cores[0].close_ports();
+    assert_eq!(sim.yard.cores[0].close_ports(), Closed::default(), "closing twice is closing once");
     let pool = sim.yard.pool.share();
     drop(sim);
     assert_eq!(pool.held(), 0);
-    (total, remarks)
+    (total, closed)
 }
 
 fn unusual_frames_are_dropped_with_their_reason() {
@@ -72,27 +72,39 @@ fn unusual_frames_are_dropped_with_their_reason() {
     ] {
         frames.push(time, link, &vec![7; len]);
     }
-    let (total, remarks) = run(frames, path.to_str().unwrap());
+    let (total, closed) = run(frames, path.to_str().unwrap());
     assert_eq!((total.rx_frames, total.tx_frames), (6, 3));
     let drops: Vec<_> = total.drops.iter().collect();
     let each = [DropReason::TooLong, DropReason::Empty, DropReason::LinkType];
     assert_eq!(drops, each.map(|reason| (reason, 1)));
-    assert_eq!(remarks, [""; 0]);
+    assert_eq!(closed, Closed::default());
     let mut written = pcap::open(&path).unwrap();
     let burst = written.read().unwrap();
     let times: Vec<_> = burst.iter().map(|(record, data)| (record.time, data.len())).collect();
     assert_eq!(times, [(10, 60), (20, 128), (60, 61)]);
 }
 
-fn a_port_that_cannot_write_drops_frames_and_reports_the_reason() {
-    let mut frames = Frames::new();
-    frames.push(0, LinkType::Ethernet, &[7; 60]);
-    let (total, remarks) = run(frames, "/nowhere/at/all/out.pcap");
-    assert_eq!(total.drops.get(DropReason::PortFailed), 1);
-    assert!(
-        remarks[0].starts_with("port p: /nowhere/at/all/out.pcap: cannot create"),
-        "{remarks:?}"
-    );
+fn an_output_that_cannot_be_opened_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (output, said) in [
+        (
+            "/nowhere/at/all/out.pcap",
+            "cannot create: No such file or directory (os error 2); create the",
+        ),
+        (
+            socket.to_str().unwrap(),
+            "cannot create: it exists and is not a regular file; name a file",
+        ),
+    ] {
+        let mut parts = Parts::default();
+        parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(Frames::new()), Pace::Fast)));
+        let built = Config::parse("y", &text(output)).unwrap().build(parts);
+        let error = built.map(drop).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{output}: {said}")), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file remains");
 }
 
 fn a_reload_is_the_difference_of_two_configurations() {

@@ -29,7 +29,10 @@ const HELP: [(&str, &str); 25] = [
          switch, before they were enqueued.",
     ),
     ("rule_hit", "Counts the received frames that matched a rule, before they were enqueued."),
-    ("settle_moved", "Counts the flows that were moved to another queue."),
+    (
+        "settle_moved",
+        "Counts the flows that were moved to another queue by a learner or a changed table, after their frames had left the old one.",
+    ),
     (
         "settle_held",
         "Counts the frames that were kept on the flow's current queue because a move was not yet safe.",
@@ -42,7 +45,10 @@ const HELP: [(&str, &str); 25] = [
         "hold_moved",
         "Counts the flows that were buffered at the entry and then moved because their old queue was drained.",
     ),
-    ("edits", "Counts the edits that were applied to the tables of the core."),
+    (
+        "edits",
+        "Counts the edits that were applied to the tables of the core: entries that learners, the elephant detector or a reload added, changed or removed.",
+    ),
     (
         "edits_refused",
         "Counts the edits that a table of the core refused, for example because it was full.",
@@ -72,9 +78,18 @@ const HELP: [(&str, &str); 25] = [
         "refused",
         "Counts the overloads of a core for which no action was taken, on the core that runs the elephant detector.",
     ),
-    ("ticks_busy", "Counts the ticks of the core that made progress."),
-    ("ticks_idle", "Counts the ticks of the core that found nothing to do."),
-    ("busy_ns", "Counts the time that the core spent in ticks that made progress."),
+    (
+        "ticks_busy",
+        "Counts the ticks (rounds of the core's loop: receive, serve, transmit) that moved at least one frame or message.",
+    ),
+    (
+        "ticks_idle",
+        "Counts the ticks (rounds of the core's loop) that found nothing to do; many of them mean that the core has time left.",
+    ),
+    (
+        "busy_ns",
+        "Counts the time that the core spent in ticks that made progress; its rate is the share of time for which the core is busy.",
+    ),
     (
         "cpu_ns",
         "Counts the processor time that the thread of the core used, also while it had nothing to do.",
@@ -119,7 +134,7 @@ fn counters(page: &mut Page, cores: &[Counters]) {
         }
     }
     let metric = "dropped_frames_total";
-    let help = "Counts the frames that the core dropped; the label has the reason.";
+    let help = "Counts the frames that the core dropped; the label has the reason, as in flowyard show drops, which also says how to avoid each.";
     page.metric(metric, "counter", help);
     for (core, counters) in cores.iter().enumerate() {
         for reason in DropReason::ALL {

@@ -47,7 +47,7 @@ const COUNTED: [Metric<LbCounts, u64>; 5] = [
 ];
 
 /// Gauges of a backend.
-const STATES: [Metric<LbBackend, f64>; 6] = [
+const STATES: [Metric<LbBackend, f64>; 5] = [
     Metric {
         stem: "up",
         help: "Is 1 if the backend is up, and 0 if its health checks failed.",
@@ -72,11 +72,6 @@ const STATES: [Metric<LbBackend, f64>; 6] = [
         stem: "connections",
         help: "Gives the number of current connections of the backend.",
         value: |backend| f64::from(backend.connections),
-    },
-    Metric {
-        stem: "state_since_seconds",
-        help: "Gives the time at which the backend last came up or went down, from the start of the engine.",
-        value: |backend| backend.since_s,
     },
 ];
 
@@ -121,6 +116,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     let backends: Vec<_> =
         all.services.iter().flat_map(|s| s.backends.iter().map(move |b| (s, b))).collect();
     self::backends(page, &backends);
+    ages(page, &backends, yard.now() as f64 / 1e9);
     checks(page, &backends);
 }
 
@@ -188,6 +184,17 @@ fn backends(page: &mut Page, all: &[(&LbService, &LbBackend)]) {
             let [service, backend] = labels(service, backend);
             page.sample(name, &[service, backend, ("reason", reason)], packets);
         }
+    }
+}
+
+/// How long each backend has been in its state. A time of the change would be one since the start of the
+/// engine, which no other program knows.
+fn ages(page: &mut Page, all: &[(&LbService, &LbBackend)], now_s: f64) {
+    let name = "lb_backend_state_age_seconds";
+    let help = "Gives the time since the backend last came up or went down, or since it was added.";
+    page.metric(name, "gauge", help);
+    for (service, backend) in all {
+        page.sample(name, &labels(service, backend), (now_s - backend.since_s).max(0.0));
     }
 }
 

@@ -63,14 +63,14 @@ pub struct SnoopedMessage {
 }
 
 /// The connections of a switch to its controllers.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Controllers {
     /// Connections that the switch opens, up or not, and those of controllers that connected to it.
     pub connections: Vec<Controller>,
 }
 
 /// A connection to a controller.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Controller {
     /// The address in the configuration.
     pub endpoint: String,

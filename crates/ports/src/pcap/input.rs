@@ -131,7 +131,7 @@ impl Input {
             }
             Err(Failed::Damaged(fault)) => Ok(Filled::Damaged(fault)),
             Err(Failed::Io(source)) => {
-                let (file, offset) = (self.name.clone(), self.consumed());
+                let (file, offset) = (self.name.clone(), Some(self.consumed()));
                 Err(Error::Io { file, doing: "read", offset, source })
             }
         }

@@ -15,6 +15,7 @@
 
 mod classic;
 mod decode;
+mod ender;
 mod gunzip;
 mod input;
 mod ng;
@@ -22,10 +23,16 @@ mod sniff;
 mod ticks;
 mod writer;
 
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    fs::File,
+    io::Read,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    path::Path,
+};
 
 use self::{
     decode::Stop,
+    ender::Endable,
     input::{Filled, Input},
     sniff::Kind,
 };
@@ -33,7 +40,8 @@ use crate::burst::{Burst, Progress, Records, Skipped, Source};
 use crate::error::{Damage, Error, Fault};
 
 pub use crate::limits::MAX_PACKET;
-pub use writer::{Format, Writer};
+pub use ender::Ender;
+pub use writer::{Destination, Format, Writer};
 
 /// Opens the capture at `path`, in any format that [`Reader`] reads; `-` is standard input.
 ///
@@ -46,11 +54,35 @@ pub fn open(path: impl AsRef<Path>) -> Result<Reader, Error> {
         return Reader::new("standard input", Box::new(std::io::stdin()), None);
     }
     let name = path.display().to_string();
-    let failed = |source| Error::Io { file: name.clone(), doing: "open", offset: 0, source };
+    let failed = |source| Error::Io { file: name.clone(), doing: "open", offset: None, source };
     let file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     let total = about.is_file().then_some(about.len());
     Reader::new(&name, Box::new(file), total)
+}
+
+/// As [`open`], but `ender` can end the capture early, also while it waits for a pipe. A FIFO is opened
+/// without waiting for its writer, although the first bytes are then waited for.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_until(path: impl AsRef<Path>, ender: &Ender) -> Result<Reader, Error> {
+    let path = path.as_ref();
+    let is_stdin = path.as_os_str() == "-";
+    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let failed = |source| Error::Io { file: name.clone(), doing: "open", offset: None, source };
+    let input = if is_stdin {
+        std::io::stdin().as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+    };
+    let input = input.map_err(failed)?;
+    let about = input.metadata().map_err(failed)?;
+    let total = about.is_file().then_some(about.len());
+    let bytes = Box::new(Endable { input, ender: ender.clone() });
+    let mut reader = Reader::new(&name, bytes, total)?;
+    reader.ender = Some(ender.clone());
+    Ok(reader)
 }
 
 /// Reads a capture in one pass; memory use does not depend on its length.
@@ -70,6 +102,8 @@ pub struct Reader {
     given: u64,
     damage: Option<Damage>,
     ended: bool,
+    /// What can end the capture early; a cut is then no damage.
+    ender: Option<Ender>,
 }
 
 impl Reader {
@@ -82,7 +116,13 @@ impl Reader {
         let mut input = Input::new(name, bytes);
         let kind = sniff::sniff(name, &mut input)?;
         let (name, records) = (name.to_owned(), Records::new());
-        Ok(Self { name, input, total, kind, records, given: 0, damage: None, ended: false })
+        let (given, damage, ended, ender) = (0, None, false, None);
+        Ok(Self { name, input, total, kind, records, given, damage, ended, ender })
+    }
+
+    /// Whether the user ended the capture.
+    fn was_ended(&self) -> bool {
+        self.ender.as_ref().is_some_and(Ender::has_ended)
     }
 
     /// Number of packets so far, delivered or skipped.
@@ -132,8 +172,8 @@ impl Reader {
                     Filled::Damaged(fault) => self.end(offset, Some(fault))?,
                     Filled::End => {
                         let (have, need) = (gone + self.input.shown().len() as u64, whole.into());
-                        let cut = (have > 0).then_some(Fault::Cut { inside, have, need });
-                        self.end(offset, cut)?;
+                        let is_cut = have > 0 && !self.was_ended();
+                        self.end(offset, is_cut.then_some(Fault::Cut { inside, have, need }))?;
                     }
                 },
             }

@@ -1,9 +1,11 @@
 //! The capture writer: little-endian pcap or pcapng, under a temporary name until finished.
+//!
+//! Records are written whole: if the disk is full, the file ends behind the last record that fits.
 
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{BufWriter, Write},
+    io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
@@ -24,46 +26,100 @@ pub enum Format {
     Pcapng,
 }
 
-/// Writes one capture. The file gets its name only when [`Writer::finish`] succeeds; before that,
-/// and when the writer is dropped, an existing file of that name is not changed.
+/// A file for a capture: opened, without a byte, and with a temporary name. It gets its final name only
+/// when the capture in it is finished; before that, and when this is dropped, an existing file of that name
+/// is not changed.
 #[derive(Debug)]
-pub struct Writer {
+pub struct Destination {
     path: PathBuf,
     part: PathBuf,
-    out: BufWriter<File>,
+    file: File,
+    is_named: bool,
+}
+
+impl Destination {
+    /// Opens a file that becomes `path`.
+    ///
+    /// # Errors
+    /// When no file can be created in the same directory, or `path` is a device, a pipe or a
+    /// directory, which the finished capture would replace.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            let source = std::io::Error::other("it exists and is not a regular file");
+            return Err(failed(&path, "create", None, source));
+        }
+        let (part, file) =
+            create_part(&path).map_err(|source| failed(&path, "create", None, source))?;
+        Ok(Self { path, part, file, is_named: false })
+    }
+
+    /// Gives the file its final name, replacing any file of that name.
+    fn name(&mut self) -> Result<(), Error> {
+        let named = fs::rename(&self.part, &self.path);
+        named.map_err(|source| failed(&self.path, "rename the finished file", None, source))?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // An error cannot be reported here; the name of a leftover file ends in ".part".
+            drop(fs::remove_file(&self.part));
+        }
+    }
+}
+
+/// Bytes of whole records that are written at once.
+const CHUNK: usize = 1 << 18;
+
+/// Writes one capture. The file gets its name when [`Writer::finish`] succeeds, or when writing fails after
+/// some frames.
+#[derive(Debug)]
+pub struct Writer {
+    to: Destination,
     format: Format,
+    /// Whole records that are not in the file yet.
+    buffer: Vec<u8>,
+    /// Bytes in the file: its header and whole records.
     offset: u64,
-    finished: bool,
+    /// Records in the file.
+    records: u64,
 }
 
 impl Writer {
     /// Creates the capture `path` for frames with the link header `link`.
     ///
     /// # Errors
-    /// When no file can be created in the same directory, or `path` is a device, a pipe or a
-    /// directory, which the finished capture would replace.
+    /// As [`Destination::open`], or when the file cannot be written.
     pub fn create(path: impl AsRef<Path>, format: Format, link: LinkType) -> Result<Self, Error> {
-        let path = path.as_ref().to_owned();
-        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-            let source = std::io::Error::other("it exists and is not a regular file");
-            return Err(failed(&path, "create", 0, source));
-        }
-        let (part, file) =
-            create_part(&path).map_err(|source| failed(&path, "create", 0, source))?;
-        let out = BufWriter::with_capacity(1 << 18, file);
-        let mut writer = Self { path, part, out, format, offset: 0, finished: false };
-        writer.put(&[&head(format, link)])?;
-        Ok(writer)
+        Self::new(Destination::open(path)?, format, link)
+    }
+
+    /// Writes a capture into `to` for frames with the link header `link`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn new(to: Destination, format: Format, link: LinkType) -> Result<Self, Error> {
+        let head = head(format, link);
+        let put = (&to.file).write_all(&head);
+        put.map_err(|source| failed(&to.path, "write", Some(0), source))?;
+        let buffer = Vec::with_capacity(CHUNK);
+        Ok(Self { to, format, buffer, offset: head.len() as u64, records: 0 })
     }
 
     /// Adds a frame of `wire_len` bytes, of which `data` was captured at `time`. pcap can represent
     /// seconds up to the year 2106; later times are written as its last second.
     ///
     /// # Errors
-    /// When `data` is longer than [`MAX_PACKET`], or the file cannot be written.
+    /// When `data` is longer than [`MAX_PACKET`], which does no harm to the capture; or when the file cannot
+    /// be written. The file then has its final name, with the frames up to that place, and nothing more can
+    /// be written.
     pub fn write(&mut self, time: Nanos, wire_len: u32, data: &[u8]) -> Result<(), Error> {
         if data.len() > MAX_PACKET {
-            let file = self.path.display().to_string();
+            let file = self.to.path.display().to_string();
             return Err(Error::TooLong { file, len: data.len() });
         }
         let len = data.len() as u32;
@@ -79,42 +135,78 @@ impl Writer {
         self.put(&[head.as_flattened(), data, &[0; 3][..pad], &total.to_le_bytes()])
     }
 
-    /// Writes buffered data and renames the file to its final name, replacing any file of that
-    /// name.
+    /// Writes buffered data and gives the file its final name, replacing any file of that name.
     ///
     /// # Errors
-    /// When the file cannot be written; an existing file of that name is then not changed.
+    /// When the file cannot be written or renamed.
     pub fn finish(mut self) -> Result<(), Error> {
-        let done = self.out.flush().and_then(|()| self.out.get_ref().sync_data());
-        done.map_err(|source| failed(&self.path, "write", self.offset, source))?;
-        let named = fs::rename(&self.part, &self.path);
-        named.map_err(|source| {
-            failed(&self.path, "rename the finished file", self.offset, source)
-        })?;
-        self.finished = true;
-        Ok(())
+        self.flush()?;
+        if let Err(source) = self.to.file.sync_data() {
+            return Err(self.keep(failed(&self.to.path, "write", Some(self.offset), source)));
+        }
+        self.to.name()
     }
 
+    /// Gives the file its final name after `error`, with the records in it.
+    fn keep(&mut self, error: Error) -> Error {
+        if self.records == 0 || self.to.name().is_err() {
+            return error;
+        }
+        Error::Kept { source: Box::new(error), records: self.records }
+    }
+
+    /// Adds a record.
     fn put(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
-        for part in parts {
-            let put = self.out.write_all(part);
-            put.map_err(|source| failed(&self.path, "write", self.offset, source))?;
-            self.offset += part.len() as u64;
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if !self.buffer.is_empty() && self.buffer.len() + len > CHUNK {
+            self.flush()?;
         }
+        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
         Ok(())
     }
-}
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if !self.finished {
-            // An error cannot be reported here; the name of a leftover file ends in ".part".
-            drop(fs::remove_file(&self.part));
+    /// Writes the buffered records. If that fails, the file ends behind the last whole record in it.
+    fn flush(&mut self) -> Result<(), Error> {
+        let mut done = 0;
+        let mut fault = None;
+        while done < self.buffer.len() && fault.is_none() {
+            match (&self.to.file).write(&self.buffer[done..]) {
+                Ok(0) => fault = Some(ErrorKind::WriteZero.into()),
+                Ok(more) => done += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => fault = Some(error),
+            }
         }
+        let (whole, records) = whole_records(&self.buffer[..done], self.format);
+        self.buffer.clear();
+        self.offset += whole as u64;
+        self.records += records;
+        let Some(source) = fault else { return Ok(()) };
+        let error =
+            failed(&self.to.path, "write", Some(self.offset + (done - whole) as u64), source);
+        // If this fails, too, the file ends inside a record, which readers report as cut.
+        drop(self.to.file.set_len(self.offset));
+        Err(self.keep(error))
     }
 }
 
-fn failed(path: &Path, doing: &'static str, offset: u64, source: std::io::Error) -> Error {
+/// The bytes and the number of the whole records at the start of `bytes`.
+fn whole_records(bytes: &[u8], format: Format) -> (usize, u64) {
+    let (mut at, mut records) = (0, 0);
+    loop {
+        // The length of a pcap record is its third word, without its header; that of a block its second.
+        let (word, more) = if format == Format::Pcapng { (4, 0) } else { (8, 16) };
+        let len = bytes.get(at + word..at + word + 4).and_then(|len| len.try_into().ok());
+        let Some(len) = len.map(u32::from_le_bytes) else { return (at, records) };
+        let next = at + len as usize + more;
+        if next > bytes.len() {
+            return (at, records);
+        }
+        (at, records) = (next, records + 1);
+    }
+}
+
+fn failed(path: &Path, doing: &'static str, offset: Option<u64>, source: std::io::Error) -> Error {
     Error::Io { file: path.display().to_string(), doing, offset, source }
 }
 
@@ -128,7 +220,7 @@ fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
         let part = path.with_file_name(name);
         match OpenOptions::new().write(true).create_new(true).open(&part) {
             Ok(file) => return Ok((part, file)),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && tries < 99 => {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && tries < 99 => {
                 tries += 1;
             }
             Err(error) => return Err(error),
@@ -157,4 +249,28 @@ fn head(format: Format, link: LinkType) -> Vec<u8> {
 /// Little-endian words, to be flattened for writing.
 fn words<const N: usize>(words: [u32; N]) -> [[u8; 4]; N] {
     words.map(u32::to_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_records_are_found_in_every_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        for format in [Format::PcapMicros, Format::PcapNanos, Format::Pcapng] {
+            let path = folder.path().join("out.pcap");
+            let mut writer = Writer::create(path, format, LinkType::Ethernet).unwrap();
+            let mut ends = vec![0];
+            for len in [60, 0, 61, 1500] {
+                writer.write(1, len, &vec![7; len as usize]).unwrap();
+                ends.push(writer.buffer.len());
+            }
+            for cut in 0..=writer.buffer.len() {
+                let records = ends.iter().filter(|&&end| end <= cut).count() - 1;
+                let found = whole_records(&writer.buffer[..cut], format);
+                assert_eq!(found, (ends[records], records as u64), "{format:?} cut at {cut}");
+            }
+        }
+    }
 }

@@ -4,7 +4,9 @@ use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone
 
 use super::data::{Document, Time, measured};
 use super::tables::{name, tables};
+use crate::setup::Topology;
 use crate::suite::AtSize;
+use crate::traffic::{Addresses, Family, Mix};
 
 /// The page. `command` is the command line that repeats the run, `time` the time of the run.
 #[must_use]
@@ -125,6 +127,42 @@ fn loss(at: &AtSize, name: &str) -> Option<Plot> {
     )
 }
 
+/// Which ports send, in words.
+fn ports(topology: Topology) -> String {
+    match topology {
+        Topology::Uni => "port 0 sends to port 1".to_owned(),
+        Topology::Pairs(ports) => format!("{ports}; the two of each pair send to each other"),
+        Topology::Mesh(ports) => format!("{ports}; each sends to all others in turn"),
+    }
+}
+
+/// The order of flows, in words.
+fn mix(mix: &Mix) -> String {
+    match mix {
+        Mix::RoundRobin => "one after another".to_owned(),
+        Mix::Zipf(exponent) => format!("chosen by Zipf's law with exponent {exponent}"),
+        Mix::Model(name) => format!("with the sizes of the workload {name}"),
+        Mix::Etc => "with the requests of the memcached pool ETC".to_owned(),
+        Mix::Replay(_) => "as in the replayed capture".to_owned(),
+    }
+}
+
+const fn addresses(addresses: Addresses) -> &'static str {
+    match addresses {
+        Addresses::Patterned => "incremented",
+        Addresses::Networks => "in 256 networks, random",
+        Addresses::Random => "random",
+        Addresses::Colliding => "random, with colliding hashes,",
+    }
+}
+
+const fn family(family: Family) -> &'static str {
+    match family {
+        Family::Ipv4 => "IPv4",
+        Family::Ipv6 => "IPv6",
+    }
+}
+
 fn compliance(document: &Document) -> Section {
     let mut table = Table::new("")
         .column(Column::text("section"))
@@ -155,13 +193,16 @@ fn configuration(document: &Document) -> Section {
         ("device", document.device.clone()),
         ("version", document.version.clone()),
         ("line", Unit::Bps.show(profile.line.bps as f64)),
-        ("ports", format!("{:?}", profile.topology)),
+        ("ports", ports(profile.topology)),
         ("sizes", sizes.join("; ")),
         (
             "flows",
             format!(
-                "{} per port, {:?}, addresses {:?} of {:?}",
-                profile.flows, profile.mix, profile.addresses, profile.family
+                "{} per port, {}; {} {} addresses",
+                profile.flows,
+                mix(&profile.mix),
+                addresses(profile.addresses),
+                family(profile.family)
             ),
         ),
         ("broadcasts", format!("one frame in {} (0 for none)", profile.broadcast_every)),
@@ -197,7 +238,7 @@ fn raw(document: &Document) -> Table {
         let counts = &row.counts;
         table.push([
             Cell::new(name(document, &row.size)),
-            Cell::new(format!("{:?}", row.test)),
+            Cell::new(row.test.to_string()),
             Cell::new(format!("{:.1}", row.trial.load.pps())),
             Cell::new(row.stopped_at.map_or_else(
                 || time(row.trial.duration),

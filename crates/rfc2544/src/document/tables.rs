@@ -362,7 +362,7 @@ fn skipped(document: &Document) -> Table {
         for (test, why) in skipped {
             table.push([
                 Cell::new(name(document, size)),
-                Cell::new(format!("{test:?}")),
+                Cell::new(test.to_string()),
                 Cell::new(why.as_str()),
             ]);
         }

@@ -9,7 +9,7 @@ use super::parts::{Bin, LEARNT, PROMOTED, RULES, USER, order};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
-use crate::port::refuse;
+use crate::port::{Closed, refuse};
 use crate::reload::Reload;
 use crate::stages::Stages;
 use crate::tally::Count;
@@ -95,8 +95,17 @@ impl Core {
         }
     }
 
-    /// Closes its ports at the end. Returns remarks for the user.
-    pub fn close_ports(&mut self) -> Vec<String> {
+    /// Whether one of its ports failed and transmits no more.
+    #[must_use]
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        // A port that failed refuses frames with this reason, so without any there is nothing to ask.
+        self.counters.drops.get(DropReason::PortFailed) > 0
+            && self.exits.iter().any(|exit| exit.tx.has_failed())
+    }
+
+    /// Closes its ports at the end.
+    pub fn close_ports(&mut self) -> Closed {
         self.stop();
         let Self { entry, exits, places, .. } = self;
         let tell =
@@ -105,11 +114,11 @@ impl Core {
             .ended
             .iter()
             .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| tell(*port, text)));
-        let mut remarks: Vec<_> = received.collect();
-        for Exit { port, tx, .. } in exits {
-            remarks.extend(tx.close().err().map(|text| tell(*port, text)));
-        }
-        remarks
+        let remarks = received.collect();
+        let failed = exits
+            .iter_mut()
+            .filter_map(|Exit { port, tx, .. }| tx.close().err().map(|text| tell(*port, text)));
+        Closed { remarks, failed: failed.collect() }
     }
 
     /// Cleans up after this core died: its frames are completed as dropped, so that frames of other cores do

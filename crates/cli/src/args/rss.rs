@@ -1,0 +1,166 @@
+//! The arguments that describe receive-side scaling: key, hash function, fields, indirection table.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use flowyard_adapter::profile::{Profile, RssLimits};
+use flowyard_adapter::rss::{Fields, FlowType, Function, Hfunc, Printed, RssConfig, parse_ethtool};
+use flowyard_analyze::KeySource;
+use flowyard_flow::toeplitz::{SYMMETRIC_KEY, random_key};
+
+use crate::stop::{Stop, bad_input};
+
+#[derive(clap::Args)]
+pub(super) struct RssArgs {
+    /// Settings of a real port, read from the output of `ethtool -x IFACE`, if given followed by that
+    /// of `ethtool -n IFACE rx-flow-hash TYPE`: key, indirection table, hash function, hashed fields
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["rss_hash", "udp", "indirection"],
+        help_heading = "Adapter"
+    )]
+    rss_from: Option<PathBuf>,
+
+    /// Key of the RSS hash: microsoft (the published test key), symmetric, random:SEED, or hex digits
+    /// [default: as --rss-from says, or microsoft]
+    #[arg(long, value_name = "KEY", help_heading = "Adapter")]
+    rss_key: Option<String>,
+
+    /// Hash function of RSS
+    #[arg(long, value_name = "NAME", default_value = "toeplitz", help_heading = "Adapter")]
+    rss_hash: HashFunction,
+
+    /// Fields that RSS hashes for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
+    /// [default: as the adapter's driver sets it]
+    #[arg(long, value_name = "FIELDS", help_heading = "Adapter")]
+    udp: Option<UdpFields>,
+
+    /// Queue numbers in the RSS indirection table, separated by commas, such as 0,1,2,2; the list
+    /// is repeated until the table is full [default: all queues in turn]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
+    indirection: Vec<u16>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum HashFunction {
+    Toeplitz,
+    SymmetricXor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UdpFields {
+    #[value(name = "2-tuple")]
+    TwoTuple,
+    #[value(name = "4-tuple")]
+    FourTuple,
+}
+
+impl RssArgs {
+    /// The settings of the port that `--rss-from` describes.
+    pub(super) fn port(&self) -> Result<Option<Printed>, Stop> {
+        let Some(path) = &self.rss_from else { return Ok(None) };
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            bad_input(format!("{name}: {error}; --rss-from FILE needs the output of ethtool -x"))
+        })?;
+        parse_ethtool(&name, &text).map(Some).map_err(bad_input)
+    }
+
+    /// The settings of RSS, and where the key comes from.
+    pub(super) fn config(
+        &self,
+        adapter: &Profile,
+        port: Option<Printed>,
+    ) -> Result<(RssConfig, KeySource), Stop> {
+        let Some(limits) = adapter.rss else {
+            return Ok((RssConfig::default(), KeySource::Microsoft));
+        };
+        let port_key = port.as_ref().and_then(|port| port.key.clone());
+        let (key, source) = match (&self.rss_key, port_key, &self.rss_from) {
+            (None, Some(key), Some(file)) => (key, KeySource::File(file.display().to_string())),
+            (Some(text), Some(_), _) => {
+                return Err(bad_input(format!(
+                    "--rss-key: --rss-from has a key, too; leave out --rss-key {text}"
+                )));
+            }
+            (text, ..) => given(text.as_deref().unwrap_or("microsoft"), &limits)?,
+        };
+        let config = match port {
+            Some(port) => of_port(&port, &limits),
+            None => self.chosen(&limits),
+        };
+        Ok((RssConfig { key, ..config }, source))
+    }
+
+    /// The settings that the arguments choose one by one, without the key.
+    fn chosen(&self, limits: &RssLimits) -> RssConfig {
+        let hfunc = match self.rss_hash {
+            HashFunction::Toeplitz => Hfunc::Toeplitz,
+            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
+        };
+        let udp = self.udp.map(|udp| match udp {
+            UdpFields::TwoTuple => Fields::TWO_TUPLE,
+            UdpFields::FourTuple => Fields::FOUR_TUPLE,
+        });
+        let fields =
+            udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
+        let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
+        let reta = (!self.indirection.is_empty()).then(|| entries.collect());
+        RssConfig { fields, hfunc, reta, ..RssConfig::default() }
+    }
+}
+
+/// The settings of a real port, without the key. A table of the length that virtual functions have makes it
+/// one of these.
+fn of_port(port: &Printed, limits: &RssLimits) -> RssConfig {
+    let len = port.reta.len();
+    let is = |entries: u16| len == usize::from(entries);
+    let function = match limits.reta_vf {
+        _ if is(limits.reta) => Function::Physical,
+        _ if is(limits.reta_sriov) => Function::PhysicalWithSriov,
+        Some(entries) if is(entries) => Function::Virtual,
+        _ => Function::Physical,
+    };
+    let fields = port.fields.iter().fold(limits.fields, |all, &(flow, of)| all.with(flow, of));
+    RssConfig {
+        fields: Some(fields),
+        hfunc: port.hfunc.unwrap_or_default(),
+        reta: (len > 0).then(|| port.reta.clone()),
+        function,
+        ..RssConfig::default()
+    }
+}
+
+/// The key that `--rss-key` names.
+fn given(text: &str, limits: &RssLimits) -> Result<(Vec<u8>, KeySource), Stop> {
+    let len = limits.key_len.min(SYMMETRIC_KEY.len());
+    Ok(match text {
+        "microsoft" => (RssConfig::default().key, KeySource::Microsoft),
+        "symmetric" => (SYMMETRIC_KEY[..len].to_vec(), KeySource::Symmetric),
+        text => match text.strip_prefix("random:").map(str::parse) {
+            Some(Ok(seed)) => (random_key(seed)[..len].to_vec(), KeySource::Seed(seed)),
+            Some(Err(_)) => {
+                return Err(bad_input("--rss-key: random needs a number as seed, as random:7"));
+            }
+            None => (hex(text)?, KeySource::Given),
+        },
+    })
+}
+
+fn hex(text: &str) -> Result<Vec<u8>, Stop> {
+    let digits: String = text.chars().filter(|c| *c != ':').collect();
+    let bytes: Option<Vec<u8>> = (digits.is_ascii() && digits.len().is_multiple_of(2))
+        .then(|| {
+            (0..digits.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
+                .collect()
+        })
+        .flatten();
+    bytes.ok_or_else(|| {
+        bad_input(format!(
+            "--rss-key: must be microsoft, symmetric, random:SEED or hex digits, not '{text}'"
+        ))
+    })
+}
