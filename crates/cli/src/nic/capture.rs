@@ -83,13 +83,13 @@ pub(super) fn schedule(
     let on_link_us =
         frames.iter().map(bits).sum::<u64>() / (1000 * config.mac.link_gbps.max(1)) + 1;
     let length_us = frames.iter().map(|(ns, _)| *ns).max().unwrap_or(0) as f64 / 1e3;
+    // Frames that come faster than the link carries them arrive later: half of the time is to spare.
+    let spare_us = if fixed { TAIL_US } else { TAIL_US + on_link_us / 2 };
     if !fixed {
-        let wanted = speed.map_or(0, |speed| (length_us / speed) as u64);
-        let default = if speed.is_some() { 0 } else { config.run.measure_us };
-        config.run.measure_us =
-            default.max(wanted + TAIL_US).max(on_link_us + on_link_us / 8 + TAIL_US);
+        let wanted = speed.map_or(config.run.measure_us, |speed| (length_us / speed) as u64);
+        config.run.measure_us = (wanted + spare_us).max(2 * on_link_us + spare_us);
     }
-    let room_us = config.run.measure_us.saturating_sub(TAIL_US).max(1);
+    let room_us = config.run.measure_us.saturating_sub(spare_us).max(1);
     let speed = speed.unwrap_or_else(|| (length_us / room_us as f64).max(1.0));
     for (ns, _) in frames.iter_mut() {
         *ns = config.run.warmup_us * 1000 + (*ns as f64 / speed) as u64;
