@@ -6,6 +6,7 @@
 mod balancer;
 mod behind;
 mod changes;
+mod checks;
 mod cluster;
 mod hard;
 mod health;
@@ -20,6 +21,7 @@ mod tunnel;
 flowyard_testkit::tests! {
     mod behind,
     mod changes,
+    mod checks,
     mod cluster,
     mod hard,
     mod health,

@@ -96,13 +96,13 @@ mod tests {
         let addrs = text.map(|text| text.parse().unwrap());
         let locals = Locals::new(&addrs, 2);
         for (v6, counts) in [(false, [129_024, 64_512]), (true, [64_512, 64_512])] {
-            for core in 0..2usize {
-                assert_eq!(locals.ports(core, v6), counts[core]);
+            for (core, count) in counts.into_iter().enumerate() {
+                assert_eq!(locals.ports(core, v6), count);
                 for number in [0, 1, 64_511, 64_512, 129_023, 129_024] {
                     let local = Locals::port(number);
                     assert!(local.port >= 1024);
                     let addr = locals.addr(core, local, v6);
-                    assert_eq!(addr.is_some(), number < counts[core]);
+                    assert_eq!(addr.is_some(), number < count);
                     if let Some(addr) = addr {
                         assert_eq!(locals.owner(addr), Some((core as u16, local.address)));
                     }

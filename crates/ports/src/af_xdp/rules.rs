@@ -177,7 +177,6 @@ const REDIRECT_MAP: i32 = 51;
 /// the end of the frame.
 fn parse(asm: &mut Assembler, pass: Label) {
     let [done, not_v4, not_v6, ports] = [asm.label(), asm.label(), asm.label(), asm.label()];
-    let be = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
     for at in [ETHER_TYPE, PROTOCOL, PORTS, SRC, SRC + 8, DST, DST + 8] {
         asm.store_imm(at, 0, Size::Double);
     }
@@ -241,6 +240,21 @@ fn parse(asm: &mut Assembler, pass: Label) {
 
     asm.place(not_v6);
     asm.if_not_equal(R3, be(ARP), done);
+    parse_arp(asm, done);
+    asm.goto(done);
+
+    asm.place(ports);
+    parse_ports(asm, done);
+    asm.place(done);
+}
+
+/// A field in network byte order, as the program loads it.
+fn be(value: u16) -> i32 {
+    i32::from(u16::from_ne_bytes(value.to_be_bytes()))
+}
+
+/// Stores the addresses of the ARP message at R2; jumps to `done` if it is truncated.
+fn parse_arp(asm: &mut Assembler, done: Label) {
     asm.move_reg(R4, R2);
     asm.add(R4, 28);
     asm.if_greater(R4, R8, done);
@@ -249,9 +263,10 @@ fn parse(asm: &mut Assembler, pass: Label) {
         asm.store(to, R4, Size::Word);
     }
     asm.store_imm(PROTOCOL, IS_ARP, Size::Word);
-    asm.goto(done);
+}
 
-    asm.place(ports); // R3 contains the protocol
+/// Stores the ports of the transport header at R2, whose protocol is in R3; jumps to `done` if there are none.
+fn parse_ports(asm: &mut Assembler, done: Label) {
     let read = asm.label();
     for proto in [proto::TCP, proto::UDP, proto::SCTP] {
         asm.if_equal(R3, IS_IP | i32::from(proto), read);
@@ -264,7 +279,6 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.load(R5, R2, 0, Size::Word);
     asm.store(PORTS, R5, Size::Word);
     asm.store_imm(PORTS + 4, 1, Size::Word); // flag: ports are valid
-    asm.place(done);
 }
 
 impl Rule {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::site::{BACKEND, EAST, ROUTER, Site, VIPS, WEST, locals, mac};
+use super::site::{BACKEND, BRIDGE, EAST, ROUTER, Site, VIPS, WEST, locals, mac};
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::net::Net;
 
@@ -56,6 +56,12 @@ pub(crate) struct Config {
     pub(crate) web: [&'static str; 2],
     /// It has addresses at its ports, and resolves the MAC addresses of next hops.
     pub(crate) asks: bool,
+    /// Answers go to the MAC address from which the client's packets came.
+    pub(crate) returns: bool,
+    /// Its kernel has an address on the port to the backends, for which an `af_xdp` port takes no frames.
+    pub(crate) shared: bool,
+    /// It has only the port to the backends.
+    pub(crate) one_armed: bool,
 }
 
 impl Config {
@@ -74,6 +80,9 @@ impl Config {
             service: "",
             web: [""; 2],
             asks: false,
+            returns: false,
+            shared: false,
+            one_armed: false,
         }
     }
 
@@ -82,8 +91,8 @@ impl Config {
         let all: Vec<usize> = (0..self.cores).collect();
         let port = |name: &str, kind: u8| {
             let more = match self.kind {
-                "af_xdp" => "match = [\"all\"]",
-                _ => "fanout = \"hash\"",
+                "af_xdp" => self.taken(),
+                _ => "fanout = \"hash\"".into(),
             };
             let queues = if self.kind == "af_xdp" {
                 "cores = [0]".into()
@@ -118,17 +127,38 @@ impl Config {
                 ),
             ),
         };
+        let west = match self.one_armed {
+            true => String::new(),
+            false => port("west", WEST),
+        };
+        let (clients, by) = match self.one_armed {
+            true => (mac(BRIDGE, 1), "east"),
+            false => (clients, "west"),
+        };
+        let clients = match self.returns {
+            true => String::new(),
+            false => format!(", next_hop = \"{clients}\""),
+        };
         format!(
             "[yard]\ncores = {}\n{}{}{queues}[work]\nkind = \"balance\"\n[balance]\nseed = {}\n\
-             clients = {{ port = \"west\", next_hop = \"{clients}\" }}\nlocal = {:?}\n{address}\n{}\n\
+             clients = {{ port = \"{by}\"{clients} }}\nlocal = {:?}\n{address}\n{}\n\
              {services}",
             self.cores,
-            port("west", WEST),
+            west,
             port("east", EAST),
             self.seed,
             locals(n),
             self.balance,
         )
+    }
+
+    /// The frames that an `af_xdp` port takes.
+    fn taken(&self) -> String {
+        let n = 200 + self.number;
+        let own = format!(
+            "\"not arp to 10.2.0.{n}\", \"not to 10.2.0.{n}\", \"not to fd02::{n}\", \"not to ff02::1:ff00:{n}\", "
+        );
+        format!("match = [{}\"all\"]", if self.shared { &own } else { "" })
     }
 
     /// One of the services, for IPv4 (0) or IPv6.

@@ -32,6 +32,8 @@ pub(crate) const EAST: u8 = 2;
 /// The router, on its link to a load balancer.
 pub(crate) const ROUTER: u8 = 3;
 pub(crate) const BACKEND: u8 = 4;
+/// The router, on its bridge to the backends.
+pub(crate) const BRIDGE: u8 = 5;
 
 pub(crate) struct Site {
     pub(crate) client: Net,
@@ -183,6 +185,31 @@ impl Site {
         net.sh(&format!(
             "ip addr add 10.2.0.{0}/24 dev own; ip addr add fd02::{0}/64 dev own nodad",
             200 + n
+        ));
+    }
+
+    /// Gives the kernel of load balancer `n` an address on the interface that the load balancer uses, as in
+    /// docs/balance.md.
+    pub(crate) fn own_address(&self, n: usize) {
+        self.balancers[n - 1].sh(&format!(
+            "echo 0 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
+             echo 0 > /proc/sys/net/ipv6/conf/east/disable_ipv6; \
+             ip addr add 10.2.0.{0}/24 dev east; ip addr add fd02::{0}/64 dev east nodad",
+            200 + n
+        ));
+    }
+
+    /// Makes the router send the VIPs to load balancer 1 by the bridge to the backends.
+    pub(crate) fn one_armed(&self) {
+        self.router.sh(&format!(
+            "ip link set sw address {}; \
+             ip neigh replace 10.2.0.101 lladdr {east} dev sw; ip neigh replace fd02::101 lladdr {east} dev sw; \
+             ip route replace {}/32 via 10.2.0.101 dev sw; ip -6 route replace {}/128 via fd02::101 dev sw; \
+             for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done",
+            mac(BRIDGE, 1),
+            VIPS[0],
+            VIPS[1],
+            east = mac(EAST, 1),
         ));
     }
 
