@@ -93,21 +93,17 @@ impl Core {
     /// long: where work is expensive, other cores wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enqueue(); // what had to wait goes first
-        let (mut at, mut rounds) = (0, rounds(now.saturating_sub(self.last.0)));
-        let mut before = 0; // frames of the rounds before this one
-        let mut all = 0;
+        let (mut at, mut fresh, mut rounds) = (0, 0, rounds(now.saturating_sub(self.last.0)));
         loop {
             progress += self.unhold(now);
-            // After a round without frames there is none to catch up with.
-            if at == self.entry.ports.len() && rounds > 1 && all > before {
-                (at, rounds, before) = (0, rounds - 1, all);
+            if at == self.entry.ports.len() && rounds > 1 && fresh > 0 {
+                (at, fresh, rounds) = (0, 0, rounds - 1); // a round without frames is the last
             }
             if at == self.entry.ports.len() || !self.entry.can_receive() {
                 return progress;
             }
             let (came, ended) = self.rx(at, now);
-            progress += came + u32::from(ended);
-            all += came;
+            (progress, fresh) = (progress + came + u32::from(ended), fresh + came);
             self.steer(now);
             self.settle(Some(now));
             self.observers.stage(Span::Settle, self.entry.batch.len());
