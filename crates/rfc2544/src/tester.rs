@@ -221,6 +221,9 @@ impl<D: Dut> VirtualTester<D> {
             let analyser = &mut run.analyser;
             self.dut.collect(now, &mut |at, port, frame| analyser.see(at, port, frame));
             run.stop_at_loss(now);
+            if run.senders[at].row >= run.rows {
+                continue; // the trial has just ended
+            }
             if at == 0 && run.cycle.is_open() && self.look(run, now) {
                 continue;
             }

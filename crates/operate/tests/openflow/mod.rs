@@ -235,6 +235,8 @@ fn a_barrier_waits_until_the_change_is_in_force() {
     one.pump(50);
     let waits = |heard: &Heard| !matches!(heard, Heard::Message { xid: 2, .. });
     assert!(one.heard.iter().all(waits), "{:?}", one.heard);
+    // The session answers an echo request also while a barrier waits: it checks that the peer is alive.
+    assert_eq!(one.message(), Some((3, Message::EchoReply(vec![1]))));
     let last = lock(&switch.applied).last().map(|(number, _)| *number);
     switch.in_force.store(last.expect("a change"), Ordering::Release);
     assert_eq!(one.message(), Some((2, Message::BarrierReply)));
