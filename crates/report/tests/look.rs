@@ -226,7 +226,7 @@ fn a_line_over_categories_is_drawn() {
     // The points are in the middle of their categories, from left to right.
     // The mark in the legend has no title.
     let is_mark = |node: &roxmltree::Node<'_, '_>| node.attribute("class") == Some("mark");
-    let marks = svg.descendants().filter(is_mark).filter(|node| node.has_children());
+    let marks = svg.descendants().filter(is_mark).filter(roxmltree::Node::has_children);
     let at: Vec<f64> = marks.filter_map(|node| node.attribute("cx")?.parse().ok()).collect();
     assert!(at.len() == 12 && at.is_sorted() && at[0] > 20.0, "{at:?} in {text}");
 }
