@@ -67,7 +67,7 @@ pub(crate) struct Args {
     check: bool,
 
     /// Simulate the configuration on one thread in virtual time, once for each of its seeds, and
-    /// compare the results with its [expect] section (see docs/scenarios.md)
+    /// compare the results with its `[expect]` section (see docs/scenarios.md)
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
