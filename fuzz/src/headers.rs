@@ -2,24 +2,13 @@
 
 use flowyard_wire::{Headers, LinkType, Net, Next};
 
-const LINKS: [LinkType; 8] = [
-    LinkType::Ethernet,
-    LinkType::RawIp,
-    LinkType::Ipv4,
-    LinkType::Ipv6,
-    LinkType::Null,
-    LinkType::Loop,
-    LinkType::LinuxSll,
-    LinkType::LinuxSll2,
-];
-
 /// Parses every level of a frame, reads every view, and checks the invariants of `Headers`.
 ///
 /// # Panics
 /// When the parser panics, or an invariant does not hold.
 pub fn headers(data: &[u8]) {
     let Some((link, bytes)) = data.split_first() else { return };
-    let link = LINKS[usize::from(link % 8)];
+    let link = LinkType::ALL[usize::from(link % 8)];
     let (mut levels, mut outer) = (0, 0);
     for h in Headers::levels(link, bytes) {
         levels += 1;

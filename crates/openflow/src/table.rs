@@ -115,6 +115,20 @@ pub enum Feature {
     Other(Property),
 }
 
+impl Feature {
+    /// The number of the property's type (1.3.5, section 7.3.5.5.2).
+    #[must_use]
+    pub const fn kind(&self) -> u16 {
+        match self {
+            Self::Instructions { kind, .. }
+            | Self::Tables { kind, .. }
+            | Self::Actions { kind, .. }
+            | Self::Fields { kind, .. } => *kind,
+            Self::Other(property) => property.kind,
+        }
+    }
+}
+
 impl Default for Feature {
     fn default() -> Self {
         Self::Tables { kind: 2, list: Vec::new() }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flowyard_flow::learn::elephant::{Decision, What};
+use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::{Action, FlowKey, Nanos};
 use flowyard_queue::Order;
 use flowyard_yard::ask::{Answer, Question};
@@ -130,22 +130,14 @@ pub fn elephants(yard: &Handle) -> Elephants {
 /// A decision of the elephant detector, in the protocol's form.
 #[must_use]
 pub fn decision(decision: &Decision) -> DecisionState {
-    let (kind, flow) = match &decision.what {
-        What::Rebalance { .. } => ("rebalance", None),
-        What::Promote { key, .. } => ("promote", Some(key)),
-        What::Outcome { key, .. } => ("outcome", Some(key)),
-        What::Demote { key, .. } => ("demote", Some(key)),
-        What::Undo { key, .. } => ("undo", Some(key)),
-        What::Refuse { key, .. } => ("refuse", key.as_ref()),
-    };
     DecisionState {
         at_s: seconds(decision.at),
         core: decision.core,
         busy: decision.load.busy,
         waiting: decision.load.queue_len,
         dropped: decision.load.drops,
-        kind: kind.into(),
-        flow: flow.map(ToString::to_string),
+        kind: decision.what.kind().into(),
+        flow: decision.what.flow().map(ToString::to_string),
         text: decision.what.to_string(),
     }
 }

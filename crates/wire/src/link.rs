@@ -22,6 +22,18 @@ pub enum LinkType {
 }
 
 impl LinkType {
+    /// Every supported link type.
+    pub const ALL: [Self; 8] = [
+        Self::Ethernet,
+        Self::RawIp,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Null,
+        Self::Loop,
+        Self::LinuxSll,
+        Self::LinuxSll2,
+    ];
+
     /// The link type with this number in the LINKTYPE_* registry, if flowyard supports it.
     #[must_use]
     pub const fn from_registry(number: u16) -> Option<Self> {

@@ -186,17 +186,7 @@ fn all_time_stamps_are_accepted() {
 fn frames_without_a_flow_go_to_queue_0() {
     let arp = flowyard_frame::FlowKey { eth_type: 0x0806, ..flowyard_frame::FlowKey::ZERO };
     let mut frames = Frames::new();
-    let links = [
-        LinkType::Ethernet,
-        LinkType::RawIp,
-        LinkType::Ipv4,
-        LinkType::Ipv6,
-        LinkType::Null,
-        LinkType::Loop,
-        LinkType::LinuxSll,
-        LinkType::LinuxSll2,
-    ];
-    for (at, link) in links.into_iter().enumerate() {
+    for (at, link) in LinkType::ALL.into_iter().enumerate() {
         frames.push(at as u64, link, &[]);
         frames.push(at as u64, link, &[0x10; 3]);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flowyard_flow::learn::elephant::{Decision, What};
+use flowyard_flow::learn::elephant::Decision;
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 use flowyard_yard::Counters;
 use flowyard_yard::run::Outcome;
@@ -176,19 +176,11 @@ impl Report {
 
 impl DecisionReport {
     fn of(decision: &Decision) -> Self {
-        let (what, flow) = match &decision.what {
-            What::Rebalance { .. } => ("rebalance", None),
-            What::Promote { key, .. } => ("promote", Some(key)),
-            What::Outcome { key, .. } => ("outcome", Some(key)),
-            What::Demote { key, .. } => ("demote", Some(key)),
-            What::Undo { key, .. } => ("undo", Some(key)),
-            What::Refuse { key, .. } => ("refuse", key.as_ref()),
-        };
         Self {
             at_s: decision.at as f64 / 1e9,
             core: decision.core,
-            what,
-            flow: flow.map(ToString::to_string),
+            what: decision.what.kind(),
+            flow: decision.what.flow().map(ToString::to_string),
             text: decision.to_string(),
         }
     }

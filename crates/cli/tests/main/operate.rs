@@ -205,18 +205,18 @@ fn a_failed_start_leaves_no_socket_and_says_it_once() {
     assert!(!socket.exists());
 }
 
+/// Starts another instance with the same configuration and the same control socket.
+fn start_beside(yard: &Yard) -> std::process::Output {
+    let mut run = flowyard();
+    run.arg("run").arg(yard.config()).arg("--control").arg(yard.socket()).output().unwrap()
+}
+
 fn a_socket_has_one_yard_and_outlives_none() {
     let mut yard = Yard::start(&config(), &[]);
     let meta = fs::metadata(yard.socket()).unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-    let second = flowyard()
-        .arg("run")
-        .arg(yard.config())
-        .arg("--control")
-        .arg(yard.socket())
-        .output()
-        .unwrap();
+    let second = start_beside(&yard);
     assert!(refused(&second).contains("another running instance uses this control socket"));
     yard.child.kill().unwrap();
     yard.child.wait().unwrap();
@@ -227,13 +227,7 @@ fn a_socket_has_one_yard_and_outlives_none() {
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());
     fs::write(yard.socket(), "precious").unwrap();
-    let third = flowyard()
-        .arg("run")
-        .arg(yard.config())
-        .arg("--control")
-        .arg(yard.socket())
-        .output()
-        .unwrap();
+    let third = start_beside(&yard);
     assert!(refused(&third).contains("is not a socket"));
     assert_eq!(fs::read_to_string(yard.socket()).unwrap(), "precious");
 }

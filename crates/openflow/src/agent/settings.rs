@@ -222,7 +222,7 @@ impl Agent {
         // apply.
         let kind = |kind: u16| {
             let own = kind + 1;
-            let has = |property: &&Feature| number(property) == own;
+            let has = |property: &&Feature| property.kind() == own;
             if empty && cut.properties.iter().any(|p| has(&p)) { own } else { kind }
         };
         let fields = |kind: u16, field: Field| {
@@ -275,16 +275,6 @@ impl Agent {
     }
 }
 
-const fn number(feature: &Feature) -> u16 {
-    match feature {
-        Feature::Instructions { kind, .. }
-        | Feature::Tables { kind, .. }
-        | Feature::Actions { kind, .. }
-        | Feature::Fields { kind, .. } => *kind,
-        Feature::Other(property) => property.kind,
-    }
-}
-
 /// Whether `wanted` is a subset of `whole`. A list for table misses must be a subset of the general
 /// list.
 fn cut(wanted: &TableFeatures, whole: &TableFeatures) -> Result<(), Problem> {
@@ -295,10 +285,10 @@ fn cut(wanted: &TableFeatures, whole: &TableFeatures) -> Result<(), Problem> {
     if wanted.max_entries > whole.max_entries {
         return Err(problem::FEATURES_EPERM);
     }
-    let all = |kind: u16| whole.properties.iter().find(move |one| number(one) == kind);
+    let all = |kind: u16| whole.properties.iter().find(move |one| one.kind() == kind);
     for (at, property) in wanted.properties.iter().enumerate() {
-        let kind = number(property);
-        if wanted.properties[..at].iter().any(|other| number(other) == kind) {
+        let kind = property.kind();
+        if wanted.properties[..at].iter().any(|other| other.kind() == kind) {
             return Err(problem::FEATURES_EPERM);
         }
         let usual = if kind % 2 == 1 { kind - 1 } else { kind };

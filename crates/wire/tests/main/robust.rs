@@ -13,17 +13,6 @@ flowyard_testkit::tests! {
     every_prefix_of_every_packet_of_the_small_captures needs [Need::Shared("captures")],
 }
 
-const LINKS: [LinkType; 8] = [
-    LinkType::Ethernet,
-    LinkType::RawIp,
-    LinkType::Ipv4,
-    LinkType::Ipv6,
-    LinkType::Null,
-    LinkType::Loop,
-    LinkType::LinuxSll,
-    LinkType::LinuxSll2,
-];
-
 /// Checks the invariants of a frame and returns its levels.
 fn check(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
     let levels: Vec<_> = Headers::levels(link, bytes).take(bytes.len() + 2).collect();
@@ -102,11 +91,11 @@ fn header_stacks() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    fn random_bytes(link in prop::sample::select(LINKS.to_vec()), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes(link in prop::sample::select(LinkType::ALL.to_vec()), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check(link, &bytes);
     }
 
-    fn random_header_stacks(link in prop::sample::select(LINKS.to_vec()), deep in header_stacks()) {
+    fn random_header_stacks(link in prop::sample::select(LinkType::ALL.to_vec()), deep in header_stacks()) {
         check(link, &deep);
         check(LinkType::Ethernet, &[&[2; 12][..], &deep].concat());
     }

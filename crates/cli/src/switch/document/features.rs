@@ -40,7 +40,7 @@ pub(crate) struct TableFeature {
 
 impl From<&TableFeatures> for TableFeature {
     fn from(features: &TableFeatures) -> Self {
-        let all = |wanted: u16| features.properties.iter().filter(move |one| kind(one) == wanted);
+        let all = |wanted: u16| features.properties.iter().filter(move |one| one.kind() == wanted);
         let list = |wanted: u16| all(wanted).flat_map(listed).collect();
         let next = all(2).find_map(|feature| match feature {
             Feature::Tables { list, .. } => Some(list.clone()),
@@ -57,17 +57,6 @@ impl From<&TableFeatures> for TableFeature {
             match_fields: list(8),
             set_fields: list(14),
         }
-    }
-}
-
-/// The number of a property.
-const fn kind(feature: &Feature) -> u16 {
-    match feature {
-        Feature::Instructions { kind, .. }
-        | Feature::Tables { kind, .. }
-        | Feature::Actions { kind, .. }
-        | Feature::Fields { kind, .. } => *kind,
-        Feature::Other(property) => property.kind,
     }
 }
 

@@ -156,6 +156,34 @@ impl Decision {
     }
 }
 
+impl What {
+    /// The kind of decision as one word, for documents and logs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Rebalance { .. } => "rebalance",
+            Self::Promote { .. } => "promote",
+            Self::Outcome { .. } => "outcome",
+            Self::Demote { .. } => "demote",
+            Self::Undo { .. } => "undo",
+            Self::Refuse { .. } => "refuse",
+        }
+    }
+
+    /// The flow, if the decision is about one.
+    #[must_use]
+    pub const fn flow(&self) -> Option<&FlowKey> {
+        match self {
+            Self::Rebalance { .. } => None,
+            Self::Promote { key, .. }
+            | Self::Outcome { key, .. }
+            | Self::Demote { key, .. }
+            | Self::Undo { key, .. } => Some(key),
+            Self::Refuse { key, .. } => key.as_ref(),
+        }
+    }
+}
+
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Load { busy, queue_len, drops } = self.load;

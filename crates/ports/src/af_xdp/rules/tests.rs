@@ -225,7 +225,7 @@ fn the_kernel_keeps_what_is_for_its_own_address() {
 
 /// The verifier accepts every program, and the kernel returns the same results as the interpreter.
 #[test]
-#[ignore = "needs CAP_BPF and CAP_NET_ADMIN"]
+#[ignore = "needs CAP_BPF and CAP_NET_ADMIN; the step 'live' of CI runs this test"]
 fn the_kernel_agrees() {
     let all = load(Purpose::Xdp, &Rules::All.program(Ours::Return(OURS))).unwrap();
     assert_eq!(test_run(&all, &[0; 14]).unwrap(), OURS as u32);
