@@ -5,8 +5,9 @@
 //!  Follow(filter) to all cores ──> events of all cores ──by buffer──> stories ──> Follow(None)
 //! ```
 //!
-//! If a drop reason is given instead of a flow, the flow of the latest frame that was dropped for this
-//! reason is followed.
+//! If a drop reason is given instead of a flow, the flow with the most of the logged drops for this
+//! reason is followed. If none of its frames is dropped for [`ROUND`], the choice is made again among
+//! the drops logged meanwhile, because which flows lose frames can change.
 //!
 //! Invariants: a story begins with the reception of its frame; it ends when the frame is sent or
 //! dropped, or when the trace ends. The filter is removed from all cores when the trace ends.
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use flowyard_frame::{FlowKey, Nanos, To};
 use flowyard_yard::ask::{Answer, Question};
-use flowyard_yard::trace::{Event, Events, Filter, Step, Why};
+use flowyard_yard::trace::{Dropped, Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::{PATIENCE, seconds};
@@ -31,6 +32,9 @@ const ROOM: usize = 16_384;
 
 /// The time between two reads of the channel.
 const NAP: Duration = Duration::from_millis(2);
+
+/// How long the flow chosen by its drops is followed before the choice is made again.
+const ROUND: Duration = Duration::from_secs(1);
 
 /// The most frames of a trace.
 const MOST: usize = 10_000;
@@ -46,10 +50,10 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
         None => Wanted::All,
         Some(reason) => Wanted::Drops(self::reason(reason)?),
     };
-    let key = match (&request.flow, wanted) {
-        (Some(flow), _) => FlowKey::from_str(flow).map_err(|error| error.to_string())?,
-        (None, Wanted::Drops(reason)) => match victim(yard, reason, until) {
-            Some(key) => key,
+    let (key, fixed) = match (&request.flow, wanted) {
+        (Some(flow), _) => (FlowKey::from_str(flow).map_err(|error| error.to_string())?, true),
+        (None, Wanted::Drops(reason)) => match wait_for_victim(yard, reason, until) {
+            Some(key) => (key, false),
             None => return Ok(nobody(yard, reason, span)),
         },
         (None, Wanted::All) => {
@@ -58,10 +62,51 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
             );
         }
     };
-    let (filter, events) = Filter::new(&key, request.both, ROOM);
+    let mut trace = if fixed {
+        follow_flow(yard, request, wanted, &key, [until; 2])
+    } else {
+        follow_victims(yard, request, wanted, key, until)
+    };
+    trace.seconds = seconds(yard.now().saturating_sub(began));
+    trace.note = note(&trace, wanted);
+    Ok(trace)
+}
+
+/// Follows `key`, and after each [`ROUND`] without a wanted frame the flow with the most drops since.
+fn follow_victims(
+    yard: &Handle,
+    request: &TraceRequest,
+    wanted: Wanted,
+    mut key: FlowKey,
+    until: Nanos,
+) -> Trace {
+    loop {
+        let start = yard.now();
+        let round = until.min(start.saturating_add(ROUND.as_nanos() as Nanos));
+        let trace = follow_flow(yard, request, wanted, &key, [round, until]);
+        if !trace.frames.is_empty() || yard.now() >= until || over(yard) {
+            return trace;
+        }
+        if let Wanted::Drops(reason) = wanted {
+            key = victim(yard, reason, start).unwrap_or(key);
+        }
+    }
+}
+
+/// Follows one flow until enough frames are complete: until the first time if no frame is, otherwise
+/// until the second.
+fn follow_flow(
+    yard: &Handle,
+    request: &TraceRequest,
+    wanted: Wanted,
+    key: &FlowKey,
+    [round, until]: [Nanos; 2],
+) -> Trace {
+    let (filter, events) = Filter::new(key, request.both, ROOM);
     let mut stories = Stories::new(yard, wanted, request.count.clamp(1, MOST));
     let silent = follow(yard, Some(filter));
-    while !stories.is_full() && yard.now() < until && !over(yard) {
+    let limit = |stories: &Stories| if stories.is_empty() { round } else { until };
+    while !stories.is_full() && yard.now() < limit(&stories) && !over(yard) {
         stories.take(&events);
         thread::sleep(NAP);
     }
@@ -69,10 +114,8 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
     stories.take(&events);
     let mut trace = stories.end();
     trace.flow = key.flow().to_string();
-    trace.seconds = seconds(yard.now().saturating_sub(began));
     (trace.lost_events, trace.silent_cores) = (events.lost(), silent);
-    trace.note = note(&trace, wanted);
-    Ok(trace)
+    trace
 }
 
 /// Sets or removes the filter on every core; returns the cores that did not answer.
@@ -118,17 +161,10 @@ fn reason(text: &str) -> Result<Option<DropReason>, String> {
     }
 }
 
-/// The flow of the latest known drop for this reason. Waits for one until `until`.
-fn victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<FlowKey> {
+/// The flow with the most logged drops for this reason. Waits for one until `until`.
+fn wait_for_victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<FlowKey> {
     loop {
-        let answers = yard.ask(&Question::Drops, PATIENCE).into_iter().flatten();
-        let drops = answers.flat_map(|answer| match answer {
-            Answer::Drops(drops) => drops,
-            _ => Vec::new(),
-        });
-        let fits = drops.filter(|drop| reason.is_none_or(|reason| drop.reason == reason));
-        let last = fits.filter(|drop| drop.key.is_some()).max_by_key(|drop| drop.at);
-        if let Some(key) = last.and_then(|drop| drop.key) {
+        if let Some(key) = victim(yard, reason, 0) {
             return Some(key);
         }
         if yard.now() >= until || over(yard) {
@@ -136,6 +172,23 @@ fn victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<Flo
         }
         thread::sleep(NAP * 25);
     }
+}
+
+/// The flow with the most drops for this reason that were logged at `since` or later; of equals, the
+/// one with the latest drop.
+fn victim(yard: &Handle, reason: Option<DropReason>, since: Nanos) -> Option<FlowKey> {
+    let mut flows = HashMap::<FlowKey, (u64, Nanos)>::new();
+    for answer in yard.ask(&Question::Drops, PATIENCE).into_iter().flatten() {
+        let Answer::Drops(drops) = answer else { continue };
+        let fits =
+            |drop: &Dropped| drop.at >= since && reason.is_none_or(|reason| drop.reason == reason);
+        for drop in drops.into_iter().filter(fits) {
+            let Some(key) = drop.key else { continue };
+            let (count, last) = flows.entry(key.flow()).or_default();
+            (*count, *last) = (*count + 1, drop.at.max(*last));
+        }
+    }
+    flows.into_iter().max_by_key(|(_, rank)| *rank).map(|(key, _)| key)
 }
 
 /// The answer when no flow with such drops was found.
@@ -200,6 +253,10 @@ impl<'a> Stories<'a> {
         }
         let ((tables, entries), open) = (tables, HashMap::new());
         Self { yard, wanted, count, tables, entries, open, trace: Trace::default() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.trace.frames.is_empty()
     }
 
     fn is_full(&self) -> bool {
