@@ -62,7 +62,7 @@ pub enum Need {
     NotRoot,
     /// Network namespaces: root, and a kernel that permits them.
     Namespaces,
-    /// Permission to run live tests, which `FLOWYARD_LIVE=0` denies.
+    /// Permission to make network namespaces and to take minutes: `FLOWYARD_LIVE=1`.
     Live,
     /// A Python that can import os-ken: [`os_ken_python`].
     OsKen,
@@ -80,7 +80,7 @@ impl Need {
             Self::Root => or(is_root(), "root".into()),
             Self::NotRoot => or(!is_root(), "a user other than root".into()),
             Self::Namespaces => or(has_namespaces(), "root and network namespaces".into()),
-            Self::Live => or(is_live(), "live tests, which FLOWYARD_LIVE=0 leaves out".into()),
+            Self::Live => or(is_live(), "FLOWYARD_LIVE=1, which permits live tests".into()),
             Self::OsKen => or(has_os_ken(), "os-ken, see FLOWYARD_OS_KEN_PYTHON".into()),
             Self::Check(check) => check(),
         }
@@ -108,7 +108,7 @@ fn is_root() -> bool {
 }
 
 fn is_live() -> bool {
-    std::env::var_os("FLOWYARD_LIVE").is_none_or(|value| value != "0")
+    std::env::var_os("FLOWYARD_LIVE").is_some_and(|value| value == "1")
 }
 
 fn has_namespaces() -> bool {

@@ -33,7 +33,7 @@ pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("clippy --workspace --all-targets -- -D warnings"))
 }
 
-/// All tests but the live tests of the command, which step `live` runs. A test that is ignored for a
+/// All tests but the live tests, which step `live` runs. A test that is ignored for a
 /// reason which `.ci/expected-ignored` does not list, or not for this machine, fails the step.
 pub(super) fn tests(ci: &mut Ci) -> Result<()> {
     let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
@@ -141,8 +141,8 @@ pub(super) fn docs(ci: &mut Ci) -> Result<()> {
 }
 
 /// The command, as it is released, on real interfaces and with real programs, in namespaces that the
-/// tests make. This needs root and a kernel that permits network namespaces. The live tests of the
-/// engine alone are in step `tests`.
+/// tests make, and the engine alone on such interfaces. This needs root and a kernel that permits
+/// network namespaces.
 pub(super) fn live(ci: &mut Ci) -> Result<()> {
     let machine = Machine::here();
     if !machine.is_root {
@@ -156,12 +156,13 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     }
     run(&mut ci.cargo("build --release -p flowyard-cli"))?;
     // The same packages as in step `tests`: of one package alone they would be built again.
-    let live = "test --workspace --test live";
+    let live = "test --workspace --test live --test interfaces";
     run(&mut ci.cargo(&format!("{live} --no-run")))?;
     // With a limit: a machine that takes longer has failed.
     let mut command = ci.command("timeout");
     command.args(["900", "cargo"]).args(live.split(' '));
     command.args(["--", "--nocapture", "--test-threads", "1"]);
+    command.env("FLOWYARD_LIVE", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
     let ignored = results::ignored(&text);

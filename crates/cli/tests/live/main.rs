@@ -1,8 +1,8 @@
 //! The command on real interfaces in network namespaces that the tests make: `flowyard run`, the load
 //! balancer, `flowyard bench`.
 //!
-//! `FLOWYARD_BINARY` names another build of the command than the one beside the tests; `FLOWYARD_LIVE=0` skips
-//! these tests.
+//! These tests run with `FLOWYARD_LIVE=1` only. `FLOWYARD_BINARY` names another build of the command than the
+//! one beside the tests.
 //!
 //! Tests wait for events, not for times. Their deadlines are far longer than any machine takes.
 

@@ -1,7 +1,7 @@
 //! Ports on real interfaces, between real network stacks, in namespaces that the tests create.
 //!
 //! Every test checks the contents and the order of each flow, and that every frame that the engine
-//! received is transmitted or counted as a drop with a reason.
+//! received is transmitted or counted as a drop with a reason. These tests run with `FLOWYARD_LIVE=1` only.
 
 mod paths;
 mod rate;
@@ -16,8 +16,9 @@ use flowyard_testkit::harness::Need;
 /// Network namespaces: root, and a kernel that permits them.
 const NAMESPACES: Need = Need::Namespaces;
 
-/// The programs that the tests run.
-const TOOLS: [Need; 3] = [Need::Program("ip"), Need::Program("ethtool"), Need::Program("ping")];
+/// Permission, and the programs that the tests run.
+const TOOLS: [Need; 4] =
+    [Need::Live, Need::Program("ip"), Need::Program("ethtool"), Need::Program("ping")];
 
 flowyard_testkit::tests! {
     mod paths needs TOOLS,

@@ -1,6 +1,6 @@
 //! The rate of 64-byte frames through one core, compared with the kernel's own forwarding, a bare
 //! AF_XDP loop and DPDK's testpmd. This is a measurement, not a test:
-//! `cargo test --release -p flowyard-config --test interfaces rate -- --ignored --nocapture`
+//! `FLOWYARD_LIVE=1 cargo test --release -p flowyard-config --test interfaces rate -- --ignored --nocapture`
 //!
 //! ```text
 //!  processor 0            processor 1                              processor 1

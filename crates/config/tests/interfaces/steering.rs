@@ -1,7 +1,7 @@
 //! The share of packets that reach the processor of the thread that serves them: memcached with two
 //! threads behind a TAP of two queues, compared with the kernel's own RPS and RFS. This is a
 //! measurement, not a test:
-//! `cargo test --release -p flowyard-config --test interfaces steering -- --ignored --nocapture`
+//! `FLOWYARD_LIVE=1 cargo test --release -p flowyard-config --test interfaces steering -- --ignored --nocapture`
 //!
 //! ```text
 //!  yard    a: memcached, two threads, each on a processor ── tap0 ── yard ── [va] ──── [vd] b: clients

@@ -49,7 +49,8 @@ pub(crate) fn ping(yard: &Yard) {
                 .a
                 .sh(&format!("ip neigh flush dev {}; ip -6 neigh flush dev {0}", yard.line.near()));
         }
-        let said = yard.line.a.sh(&format!("ping -c 5 -i 0.02 -W 20 {to}"));
+        // After the last request, ping waits for an interval or twice the longest round trip, not for -W.
+        let said = yard.line.a.sh(&format!("ping -c 5 -i 0.2 -W 20 {to}"));
         let hops = if yard.routes { "ttl=63" } else { "ttl=64" };
         assert_eq!(said.matches(hops).count(), 5, "{said}");
         yard.line.ping(to, "-W 20 -s 4000");
