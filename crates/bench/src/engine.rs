@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use flowyard_flow::learn::elephant::{Costs, Room};
 use flowyard_yard::{Clock, Span, Stages};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::live::quiet::{Others, Rounds};
@@ -18,7 +19,7 @@ use crate::rounds::{Case, Load, Round};
 use crate::stats::median;
 
 /// The results of all measurements.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Results {
     /// Number of CPUs.
     pub processors: usize,
@@ -39,7 +40,7 @@ pub struct Results {
 }
 
 /// One configuration of the engine.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Walk {
     /// What is measured.
     pub name: &'static str,
@@ -54,7 +55,7 @@ pub struct Walk {
 }
 
 /// One flow on one core and on two.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Split {
     /// The work done on each frame.
     pub work: String,
@@ -71,7 +72,7 @@ pub struct Split {
 }
 
 /// The costs that decide from which work per frame on splitting a flow pays.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BreakEven {
     /// Nanoseconds per frame from receiving to settling.
     pub rx_ns: f64,

@@ -4,14 +4,14 @@
 use crate::stop::Stop;
 
 mod choices;
-mod compare;
-mod engine;
-mod generate;
-mod methods;
+pub(crate) mod compare;
+pub(crate) mod engine;
+pub(crate) mod generate;
+pub(crate) mod methods;
 mod options;
-mod qualify;
-mod rank;
-mod rfc2889;
+pub(crate) mod qualify;
+pub(crate) mod rank;
+pub(crate) mod rfc2889;
 mod values;
 
 #[derive(clap::Args)]

@@ -20,8 +20,15 @@ mod heat;
 mod machine;
 mod sweep;
 
+pub(crate) use counters::Report;
+pub(crate) use sweep::{Points, SCHEMA as SWEEP};
+
 /// Name and version of the JSON document of a run.
-const SCHEMA: &str = "flowyard.nic/1";
+pub(crate) const SCHEMA: &str = "flowyard.nic/1";
+/// Name and version of the list of keys.
+pub(crate) const KEYS: &str = "flowyard.nic-keys/1";
+/// Name and version of the document of figures and tables.
+pub(crate) const EXHIBITS: &str = "flowyard.nic-exhibits/2";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -245,7 +252,7 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
 fn list_keys(args: &KeysArgs) -> Result<(), Stop> {
     let keys = keys();
     if args.json {
-        return output::json("flowyard.nic-keys/1", Keys { keys });
+        return output::json(KEYS, Keys { keys });
     }
     let mut table = Table::new("Configuration keys of the simulated adapter")
         .column(Column::text("key"))
@@ -257,8 +264,10 @@ fn list_keys(args: &KeysArgs) -> Result<(), Stop> {
     output::text(&table.to_text(&style()))
 }
 
-#[derive(serde::Serialize)]
-struct Keys {
+/// The keys of the configuration.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct Keys {
+    /// In the order of the sections.
     keys: Vec<Key>,
 }
 
@@ -354,7 +363,7 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        return output::json("flowyard.nic-exhibits/2", Exhibits { exhibits });
+        return output::json(EXHIBITS, Exhibits { exhibits });
     }
     let style = style();
     let mut text = String::new();
@@ -372,7 +381,9 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
     output::text(&text)
 }
 
-#[derive(serde::Serialize)]
-struct Exhibits<'a> {
+/// Figures and tables of the paper.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct Exhibits<'a> {
+    /// Each with the numbers of the paper and of the simulation.
     exhibits: &'a [Exhibit],
 }

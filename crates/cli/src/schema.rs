@@ -3,11 +3,13 @@
 //! The same texts are committed as `docs/schema/*.json`; a test compares them.
 
 use flowyard_analyze::{Analysis, Explanation};
+use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
     Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Queues, SwitchWhy, Tables,
     Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
+use flowyard_rfc2544::document::{Comparison, Document};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
@@ -16,7 +18,8 @@ use crate::figures::Results;
 use crate::stop::{Stop, bad_input};
 use crate::switch::document as switch;
 use crate::{
-    adapters, analyze, calibrate, doctor, explain, figures, lb, run as yard, show, top, trace,
+    adapters, analyze, bench, calibrate, doctor, explain, figures, lb, nic, run as yard, show, top,
+    trace,
 };
 
 #[derive(clap::Args)]
@@ -42,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 34] = [
+const ALL: [Printed; 45] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -77,6 +80,17 @@ const ALL: [Printed; 34] = [
     row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
     row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
     row("figures", figures::SCHEMA, document::<Results<'_>>),
+    row("bench", bench::methods::SCHEMA, document::<Document>),
+    row("bench-engine", bench::engine::SCHEMA, document::<flowyard_bench::engine::Results>),
+    row("bench-qualify", bench::qualify::SCHEMA, document::<bench::qualify::Checks>),
+    row("bench-rank", bench::rank::SCHEMA, document::<bench::rank::Ranking>),
+    row("bench-compare", bench::compare::SCHEMA, document::<Comparison>),
+    row("bench-rfc2889", bench::rfc2889::SCHEMA, document::<Found>),
+    row("bench-generate", bench::generate::SCHEMA, document::<Sent>),
+    row("nic", nic::SCHEMA, document::<nic::Report<'_>>),
+    row("nic-keys", nic::KEYS, document::<nic::Keys>),
+    row("nic-sweep", nic::SWEEP, document::<nic::Points>),
+    row("nic-exhibits", nic::EXHIBITS, document::<nic::Exhibits<'_>>),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {

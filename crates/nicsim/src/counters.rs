@@ -4,6 +4,7 @@
 //! Every cycle of a core is in exactly one of five categories (HPCA 2005, Table 3), so their sum is the
 //! number of cycles; [`Window::check`] verifies it. Thread-safety: values only.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::device::{DeviceCounters, FrameCounters};
@@ -24,7 +25,7 @@ pub enum Cycle {
 }
 
 /// The counters of one core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CoreCounters {
     /// Cycles that issued an instruction, which is also the number of instructions.
     pub execute: u64,
@@ -88,7 +89,7 @@ impl CoreCounters {
 }
 
 /// Executions and stall cycles of one instruction address, of all cores together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Heat {
     /// Number of executions.
     pub count: u64,

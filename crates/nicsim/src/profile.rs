@@ -4,6 +4,7 @@
 //! `__cat_N_begin` and `__cat_N_end`, and inlined locks are listed in `.nicprof`. This executes no
 //! instructions. A firmware without these declarations is profiled by firmware function only.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::counters::{Heat, Window};
@@ -11,7 +12,7 @@ use crate::elf::Image;
 use crate::isa;
 
 /// The rows of Tables 1, 5 and 6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
     /// The entry and the main loop.
@@ -74,7 +75,7 @@ impl Category {
 }
 
 /// The counters of a part of the code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Share {
     /// Instructions.
     pub instructions: u64,
@@ -93,7 +94,7 @@ impl Share {
 }
 
 /// The counters of one firmware function.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Function {
     /// Its name.
     pub name: String,
@@ -104,7 +105,7 @@ pub struct Function {
 }
 
 /// The profile of a measured period.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Profile {
     /// Counters by category, in the order of [`Category::ALL`].
     pub categories: [Share; 10],

@@ -213,7 +213,8 @@ impl Agent {
         self.tables.iter().map(Table::len).sum()
     }
 
-    /// Removes the flow entries that have timed out.
+    /// Removes the flow entries that have timed out, and multipart requests that were not completed
+    /// in time.
     pub fn expire(&mut self, now: u64, out: &mut Vec<Out>) {
         self.now = now;
         for number in 0..self.tables.len() {
@@ -221,6 +222,7 @@ impl Agent {
                 self.remove(number as u8, &rule, reason, None, now, out);
             }
         }
+        self.forget_parts(now, out);
     }
 
     /// Handles a message of a controller.
@@ -271,10 +273,10 @@ impl Agent {
             Message::SetAsync(masks) => return self.set_async(ask, masks).map(|()| None),
             Message::QueueConfigRequest { port } => self.queues(ask, *port)?,
             Message::MultipartRequest { more, body } => {
-                return self.multipart(ask, *more, body);
+                return self.multipart(ask, *more, body, out);
             }
             Message::Bundle(bundle) => self.bundle(ask, bundle, out)?,
-            Message::BundleAdd(add) => return self.bundle_add(ask, add).map(|()| None),
+            Message::BundleAdd(add) => return self.bundle_add(ask, add, out).map(|()| None),
             Message::Experimenter { .. } => return Err(problem::REQUEST_BAD_EXPERIMENTER),
             _ => {
                 self.writes(ask)?;
@@ -354,12 +356,19 @@ impl Agent {
         self.vacancy(table, out);
     }
 
+    /// Removes a flow entry without a flow-removed message.
+    fn discard(&mut self, table: u8, rule: &Rule, by: Option<(u32, u32)>, out: &mut Vec<Out>) {
+        let Some(flow) = self.tables[usize::from(table)].take(rule) else { return };
+        self.emit(Change::FlowGone(Arc::clone(&flow.entry)));
+        self.monitor_event(monitor::Event::Removed(RemovedReason::Delete), &flow, by, out);
+    }
+
     fn tell_removed(&self, flow: &Installed, reason: RemovedReason, now: u64, out: &mut Vec<Out>) {
         if flow.entry.flags & flags::SEND_FLOW_REM == 0 {
             return;
         }
         let (duration_sec, duration_nsec) = flow.age(now);
-        let (packets, bytes) = flow.counted();
+        let (packets, bytes) = flow.reported();
         let message = FlowRemoved {
             cookie: flow.entry.cookie,
             priority: flow.entry.priority,

@@ -13,6 +13,12 @@ choice! {
     FlowCommand { Add = 0, Modify = 1, ModifyStrict = 2, Delete = 3, DeleteStrict = 4, }
 }
 
+impl FlowCommand {
+    pub(crate) const fn deletes(self) -> bool {
+        matches!(self, Self::Delete | Self::DeleteStrict)
+    }
+}
+
 /// `OFPFF_*`.
 pub mod flags {
     #![allow(missing_docs, reason = "the names are the specification's own")]

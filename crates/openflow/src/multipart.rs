@@ -6,6 +6,7 @@
 
 mod reply;
 
+pub use crate::port::NOT_COUNTED;
 pub use reply::{Desc, FlowStats, GroupDesc, GroupStats, MeterConfig, MeterStats, Reply, Update};
 
 use crate::io::{Io, Res, choice};
@@ -97,6 +98,20 @@ impl Request {
             Self::FlowMonitor(_) => 16,
             Self::Experimenter { .. } => 0xffff,
         }
+    }
+
+    /// Whether a request of this type has no body.
+    pub(crate) const fn is_empty(&self) -> bool {
+        matches!(
+            self,
+            Self::Desc
+                | Self::Table
+                | Self::GroupDesc
+                | Self::GroupFeatures
+                | Self::MeterFeatures
+                | Self::PortDesc
+                | Self::TableDesc
+        )
     }
 
     fn blank(number: u32) -> Option<Self> {

@@ -6,6 +6,9 @@ use crate::Version;
 use crate::io::{Io, Res, choice};
 use crate::problem;
 
+/// The value of a counter that the switch does not have (1.4.0, section 7.3.5).
+pub const NOT_COUNTED: u64 = u64::MAX;
+
 /// `OFPP_*`: reserved ports, with their numbers of 1.3.
 pub mod reserved {
     #![allow(missing_docs, reason = "the names are the specification's own")]
@@ -245,7 +248,8 @@ pub(crate) fn port_stats<C: Io>(c: &mut C, m: &mut PortStats) -> Res {
     c.port(&mut m.number)?;
     c.pad(if version == Version::V10 { 6 } else { 4 })?;
     m.basic.iter_mut().try_for_each(|counter| c.u64(counter))?;
-    let mut ethernet = m.ethernet.unwrap_or_default();
+    // These versions cannot leave the counters out.
+    let mut ethernet = m.ethernet.unwrap_or([NOT_COUNTED; 4]);
     ethernet.iter_mut().try_for_each(|counter| c.u64(counter))?;
     m.ethernet = Some(ethernet);
     if version == Version::V10 {

@@ -70,6 +70,7 @@ problems! {
         REQUEST_BAD_PORT = 11: "no such port",
         REQUEST_BAD_PACKET = 12: "the packet is too short",
         MULTIPART_OVERFLOW = 13: "the multipart request is too long",
+        MULTIPART_TIMEOUT = 14: "the rest of the multipart request did not come in time",
     }
     BadAction = 2 {
         ACTION_BAD_TYPE = 0: "no such action",
@@ -220,7 +221,9 @@ impl Problem {
             (Version::V13, Kind::BadInstruction) if self.code == INSTRUCTION_DUPLICATE.code => {
                 OnWire { kind: 0xffff, code: 2600, experimenter: ONF }
             }
-            (Version::V13, Kind::BadRequest) if self.code == REQUEST_BAD_PORT.code => own,
+            (Version::V13, Kind::BadRequest) if self.code == MULTIPART_TIMEOUT.code => {
+                plain(1, MULTIPART_OVERFLOW.code)
+            }
             (Version::V13, Kind::BadProperty) if self.code == PROPERTY_BAD_LEN.code => {
                 plain(1, REQUEST_BAD_LEN.code)
             }

@@ -2,6 +2,7 @@
 //! run is unconditionally compliant if it meets all MUST and SHOULD requirements, and conditionally
 //! compliant if it meets all MUST requirements.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Test;
@@ -10,7 +11,7 @@ use crate::traffic::{Addresses, ETHERNET_SIZES, Genome};
 use crate::trial::SECOND;
 
 /// One requirement.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// The section of RFC 2544.
     pub section: String,
@@ -23,7 +24,7 @@ pub struct Point {
 }
 
 /// All requirements, and the verdict.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Compliance {
     /// The verdict in the standard's terms.
     pub verdict: String,

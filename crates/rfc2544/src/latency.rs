@@ -9,6 +9,7 @@
 
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The largest latency that is distinguished: 18 minutes, at which time stamps wrap around.
@@ -27,7 +28,7 @@ pub struct Recorder {
 }
 
 /// Summary of a trial's latencies, in nanoseconds.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Number of frames.
     pub count: u64,

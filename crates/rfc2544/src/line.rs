@@ -10,6 +10,7 @@
 //! maximum rate of a medium).
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Picoseconds per second.
@@ -20,7 +21,7 @@ const PS: u128 = 1_000_000_000_000;
 pub const OVERHEAD_BYTES: u64 = 20;
 
 /// A medium, described by its bit rate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// Bits per second.
     pub bps: u64,
@@ -56,7 +57,9 @@ impl Line {
 }
 
 /// A load: one frame every `interval_ps` picoseconds on average.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Load {
     /// Picoseconds from the start of a frame to the start of the next, at least 1.
     pub interval_ps: u64,

@@ -2,6 +2,7 @@
 //! line options then change single fields.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::line::{Line, Load};
@@ -12,7 +13,7 @@ use crate::traffic::{Addresses, BadTraffic, ETHERNET_SIZES, Family, Genome, Mix,
 use crate::trial::SECOND;
 
 /// The description of a run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Profile {
     /// The name of the method, such as `rfc2544` or `soak`.
     pub name: String,
@@ -71,7 +72,9 @@ pub struct Profile {
 }
 
 /// A kind of measurement.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
     /// RFC 2544 section 26.1. All tests but `LossRate`, `Bursts`, `Mlr` and `Soak` need its result.

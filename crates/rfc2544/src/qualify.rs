@@ -7,6 +7,7 @@
 
 use flowyard_frame::Nanos;
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dut::{Dut, Faults, Faulty, State, Truth};
@@ -19,7 +20,7 @@ use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Spec};
 use crate::trial::{Counts, SECOND, Timing, Trial, TrialResult};
 
 /// A check and its result.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// The acceptance point, such as `T1`; see `docs/bench.md`.
     pub name: String,

@@ -1,6 +1,7 @@
 //! The setup of a measurement: every parameter that no search varies.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::line::{Line, Load};
@@ -9,7 +10,7 @@ use crate::traffic::{BadTraffic, Spec};
 use crate::trial::SECOND;
 
 /// Which ports send to which.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// Port 0 sends to port 1.
@@ -53,7 +54,7 @@ impl Topology {
 }
 
 /// The waiting times before and after a trial (RFC 2544 section 23).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Waits {
     /// After the learning frames, before the trial starts.
     pub settle: Nanos,
@@ -78,7 +79,7 @@ impl Waits {
 }
 
 /// The fixed part of a measurement: "no change between tests" (RFC 2544 section 7).
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Setup {
     /// The medium; its rate is 100 % load.
     pub line: Line,

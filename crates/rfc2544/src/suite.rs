@@ -11,6 +11,7 @@
 //! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
@@ -84,7 +85,7 @@ pub struct Progress {
 }
 
 /// The results at one frame size.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AtSize {
     /// The size, or the sequence of sizes.
     pub size: Genome,
@@ -118,7 +119,7 @@ pub struct AtSize {
 }
 
 /// One trial in the table of all trials.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The frame size.
     pub size: Genome,
@@ -142,7 +143,7 @@ pub struct Row {
 }
 
 /// The results of a run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// The profile of the run.
     pub profile: Profile,

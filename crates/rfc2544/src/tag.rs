@@ -18,6 +18,7 @@
 use crc32fast::Hasher;
 use flowyard_frame::{Nanos, proto};
 use flowyard_wire::checksum::{Sum, update_bytes, verify_ipv4_header};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Length of a tag in bytes.
@@ -38,7 +39,7 @@ pub fn place(frame: &[u8]) -> usize {
 const SIGNATURE: [u8; 2] = [0xf1, 0x0d];
 
 /// Which part of a frame the CRC covers, and therefore what a device may change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cover {
     /// The whole frame; the device may change nothing (a bridge, a wire).

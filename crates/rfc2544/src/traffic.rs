@@ -15,6 +15,7 @@
 //! Thread-safety: plain values.
 
 use flowyard_testkit::Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod address;
@@ -37,7 +38,7 @@ pub use zipf::Zipf;
 pub const ETHERNET_SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
 /// The specification of the traffic.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Spec {
     /// Sequence of frame sizes, repeated.
     pub sizes: Genome,
@@ -58,7 +59,7 @@ pub struct Spec {
 }
 
 /// How frames are assigned to flows.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// One flow after another.

@@ -13,6 +13,7 @@
 //! separately and make the trial invalid, they are never counted as loss of the device.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
@@ -22,7 +23,7 @@ use crate::line::Load;
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// One run at one load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// The load that each port sends.
     pub load: Load,
@@ -39,7 +40,7 @@ pub struct Trial {
 }
 
 /// The distribution of frames in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
     /// At equal intervals.
@@ -73,7 +74,7 @@ pub enum Shape {
 
 /// Frames whose latency is recorded individually: `count` frames, spread evenly from `after` to
 /// the end of the trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tagged {
     /// Start of the tagged part, relative to the start of the trial.
     pub after: Nanos,
@@ -187,7 +188,7 @@ impl Trial {
 }
 
 /// Frame counters of a trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Frames that the trial specifies (intended load).
     pub intended: u64,
@@ -276,7 +277,7 @@ impl Counts {
 }
 
 /// Times of frame loss, relative to the start of the trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Losses {
     /// Send time of the first lost frame.
     pub first: Option<Nanos>,
@@ -288,7 +289,7 @@ pub struct Losses {
 }
 
 /// The result of a trial.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TrialResult {
     /// The trial that was made.
     pub trial: Trial,
@@ -318,7 +319,7 @@ pub struct TrialResult {
 }
 
 /// How well the tester kept its schedule. Under virtual time all errors are zero.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// Frames that left more than `late_ns` after their scheduled time.
     pub late_frames: u64,

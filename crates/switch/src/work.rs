@@ -24,6 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use flowyard_frame::{Action, Batch, LANES, Lanes, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
+use flowyard_openflow::multipart::NOT_COUNTED;
 use flowyard_openflow::ofctl;
 use flowyard_openflow::oxm::Field;
 use flowyard_openflow::port::{Port, PortStats, Text};
@@ -212,7 +213,9 @@ impl SwitchHub {
         };
         let stats = |(at, (number, ..)): (usize, &(u32, [u8; 6], String))| {
             let ((rx, rx_bytes), (tx, tx_bytes)) = (sum(at * 2), sum(at * 2 + 1));
-            let basic = [rx, tx, rx_bytes, tx_bytes, 0, 0, 0, 0];
+            // Drops and errors are counted by the yard and the interface.
+            let none = NOT_COUNTED;
+            let basic = [rx, tx, rx_bytes, tx_bytes, none, none, none, none];
             PortStats { number: *number, basic, ..PortStats::default() }
         };
         self.settings.ports.iter().enumerate().map(stats).collect()

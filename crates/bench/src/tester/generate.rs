@@ -6,6 +6,7 @@ use flowyard_rfc2544::setup::{Setup, Topology};
 use flowyard_rfc2544::tester::{BURST, Stream};
 use flowyard_rfc2544::traffic::{Genome, Spec};
 use flowyard_yard::Clock;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::guard;
@@ -28,7 +29,7 @@ pub struct Job {
 }
 
 /// What was sent.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Sent {
     /// Number of frames.
     pub frames: u64,

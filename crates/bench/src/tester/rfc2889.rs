@@ -4,10 +4,11 @@ use flowyard_rfc2544::MeasureError;
 use flowyard_rfc2544::dut::{Dut, YardDut, YardSpec};
 use flowyard_rfc2544::learn::{PORTS, probe};
 use flowyard_rfc2544::search::learning::{Caching, LearningRate, Probe, Probed};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The results, with every probe that led to them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Found {
     /// The device's description.
     pub device: String,

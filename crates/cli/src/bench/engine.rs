@@ -9,6 +9,9 @@ use flowyard_yard::Span;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.bench-engine/2";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     drop(bar);
     let results = results.map_err(Stop::Failed)?;
     if args.json {
-        return output::json("flowyard.bench-engine/2", results);
+        return output::json(SCHEMA, results);
     }
     output::text(&text(&results))
 }

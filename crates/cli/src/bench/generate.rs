@@ -9,6 +9,9 @@ use super::values;
 use crate::output;
 use crate::stop::Stop;
 
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.bench-generate/1";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -58,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     };
     let sent = generate(&job, duration, &crate::clock::new())?;
     if args.json {
-        return output::json("flowyard.bench-generate/1", sent);
+        return output::json(SCHEMA, sent);
     }
     let Sent { frames, seconds, pps } = sent;
     let (frames, pps) = (num::exact(frames), num::exact(pps as u64));

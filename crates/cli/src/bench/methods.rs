@@ -24,7 +24,7 @@ use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
 /// Name and version of the methods' JSON document.
-const SCHEMA: &str = "flowyard.bench/2";
+pub(crate) const SCHEMA: &str = "flowyard.bench/2";
 
 /// Version of the searches and the traffic. A state file of another version is refused, because its
 /// trials are not comparable with those of this version.

@@ -6,12 +6,16 @@ use flowyard_bench::tester::qualify::{Job, around_faults, on_cable};
 use flowyard_rfc2544::line::{Line, Load};
 use flowyard_rfc2544::qualify::{Check, table, virtual_checks};
 use flowyard_rfc2544::traffic::Genome;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::PortKind;
 use super::values;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
+
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.bench-qualify/2";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -67,9 +71,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Checks {
+/// The checks of the tester.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Checks {
+    /// Each check.
     checks: Vec<Check>,
+    /// Whether all of them passed.
     passed: bool,
     /// The tester's own highest rate by frame size; empty in virtual time.
     #[serde(default)]
@@ -120,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     };
     let passed = checks.iter().all(|check| check.passed);
     if args.json {
-        output::json("flowyard.bench-qualify/2", Checks { checks, passed, limits })?;
+        output::json(SCHEMA, Checks { checks, passed, limits })?;
     } else {
         output::text(&table(&checks).to_text(&style()))?;
     }

@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use flowyard_rfc2544::document::{Document, rank, rank_table};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
+
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.bench-rank/1";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,8 +29,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Ranking {
+/// Devices in the order of their results.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Ranking {
+    /// One for each test and frame size.
     orders: Vec<flowyard_rfc2544::document::Order>,
 }
 
@@ -52,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     }
     let orders = rank(&devices).map_err(bad_input)?;
     if args.json {
-        return output::json("flowyard.bench-rank/1", Ranking { orders });
+        return output::json(SCHEMA, Ranking { orders });
     }
     // `rank` has checked that every device has a document.
     let time = devices.iter().find_map(|(_, all)| Some(all.first()?.time));

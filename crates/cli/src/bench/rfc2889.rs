@@ -9,6 +9,9 @@ use super::options::Options;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.bench-rfc2889/1";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -38,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let found = search(spec, args.most, args.learning_pps, line)
         .map_err(|error| Stop::Failed(error.into()))?;
     if args.options.json {
-        return output::json("flowyard.bench-rfc2889/1", found);
+        return output::json(SCHEMA, found);
     }
     let mut table = Table::new("Address learning of a switch, RFC 2889 (virtual time)")
         .column(Column::text("test"))

@@ -9,6 +9,7 @@ use flowyard_nicsim::run::Outcome;
 use flowyard_ports::pcap::{Format, Writer};
 use flowyard_ports::{Source, pcap};
 use flowyard_wire::LinkType;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::stop::{Stop, bad_input};
@@ -53,9 +54,11 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
 }
 
 /// How the frames of a capture arrived in a simulation.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Replay {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Replay {
+    /// The name of the file.
     file: String,
+    /// The number of its frames.
     frames: u64,
     /// From the first to the last frame of the capture.
     seconds: f64,

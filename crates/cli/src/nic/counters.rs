@@ -7,28 +7,39 @@ use flowyard_nicsim::isa;
 use flowyard_nicsim::profile::{Category, Profile};
 use flowyard_nicsim::run::Outcome;
 use flowyard_report::{Cell, Column, Style, Table};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::capture::Replay;
 
 /// The JSON document of a simulation.
-#[derive(Serialize)]
-pub(super) struct Report<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report<'a> {
+    /// The whole configuration, with its defaults.
     config: &'a Config,
+    /// The simulated time that was measured.
     seconds: f64,
+    /// The rate of UDP payload in both directions, in Gbit/s.
     udp_gbps: f64,
+    /// The highest such rate that the link allows.
     udp_limit_gbps: f64,
+    /// Frames in both directions.
     frames_per_second: f64,
+    /// The share of the received frames that was dropped, 0 to 1.
     drop_share: f64,
+    /// Frames that left out of order, changed or unexpectedly.
     errors: u64,
     /// Frames inside the adapter at the end: on their way to the link, to the host.
     held: (u64, u64),
+    /// The cycles of each core.
     cores: &'a [CoreCounters],
+    /// The counters of the devices.
     devices: &'a DeviceCounters,
+    /// The cycles by function.
     profile: Profile,
-    /// Firmware variables chosen by `--peek`.
+    /// Firmware variables chosen by `--peek`: names and words.
     peeks: &'a [(String, Vec<u32>)],
-    /// The capture of `--pcap-in`.
+    /// The capture of `--pcap-in`; absent without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     capture: Option<&'a Replay>,
 }

@@ -7,11 +7,15 @@ use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::run::{Outcome, image, run as simulate};
 use flowyard_nicsim::sweep::parallel;
 use flowyard_report::{Cell, Column, Table};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::machine::{BAR, MachineArgs, threads};
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
+
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "flowyard.nic-sweep/1";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,22 +44,35 @@ pub(crate) struct Args {
     csv: bool,
 }
 
-#[derive(Serialize)]
+/// A simulation.
+#[derive(Serialize, JsonSchema)]
 struct Point {
+    /// The keys that were varied, as `chip.cores=8`.
     settings: Vec<String>,
+    /// The rate of UDP payload in both directions, in Gbit/s.
     udp_gbps: f64,
+    /// The same, as a share of the highest rate that the link allows.
     share_of_limit: f64,
+    /// Frames in both directions.
     frames_per_second: f64,
+    /// The share of the received frames that was dropped, 0 to 1.
     drop_share: f64,
+    /// Instructions per cycle of a core.
     ipc: f64,
+    /// The share of the cycles that waited for loads.
     load: f64,
+    /// The share of the cycles that waited for busy banks.
     conflict: f64,
+    /// The share of the cycles lost to pipeline hazards.
     pipeline: f64,
+    /// Frames that left out of order, changed or unexpectedly.
     errors: u64,
 }
 
-#[derive(Serialize)]
-struct Points {
+/// The simulations of a sweep.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Points {
+    /// One for each combination of settings.
     points: Vec<Point>,
 }
 
@@ -120,7 +137,7 @@ fn point(settings: Vec<String>, outcome: &Outcome) -> Point {
 
 fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
     if args.json {
-        return output::json("flowyard.nic-sweep/1", Points { points });
+        return output::json(SCHEMA, Points { points });
     }
     let keys: Vec<&str> = args.vary.iter().filter_map(|v| v.split_once('=')).map(|v| v.0).collect();
     output::text(&if args.csv {

@@ -7,7 +7,7 @@ mod groups;
 
 use std::collections::BTreeMap;
 
-use flowyard_openflow::multipart::{Desc, FlowStats};
+use flowyard_openflow::multipart::{Desc, FlowStats, NOT_COUNTED};
 use flowyard_openflow::ofctl::{self, Ports};
 use flowyard_openflow::port::{self, PortStats, QueueStats};
 use flowyard_openflow::table::{TableDesc, TableStats};
@@ -137,9 +137,9 @@ pub(crate) struct Flow {
     pub(super) cookie: String,
     /// The age in seconds; null with `--no-stats`.
     pub(super) duration_s: Option<f64>,
-    /// Frames that matched; null with `--no-stats`.
+    /// Frames that matched; null with `--no-stats`, and if the flow has no counter.
     pub(super) packets: Option<u64>,
-    /// Bytes of these frames; null with `--no-stats`.
+    /// Bytes of these frames; null with `--no-stats`, and if the flow has no counter.
     pub(super) bytes: Option<u64>,
     /// Seconds without a frame after which the flow ends; 0 is never.
     pub(super) idle_timeout_s: u16,
@@ -177,8 +177,8 @@ impl Flow {
             priority: flow.priority,
             cookie: format!("{:#x}", flow.cookie),
             duration_s: with_counters.then(|| seconds(flow.duration_sec, flow.duration_nsec)),
-            packets: with_counters.then_some(flow.packets),
-            bytes: with_counters.then_some(flow.bytes),
+            packets: known(flow.packets).filter(|_| with_counters),
+            bytes: known(flow.bytes).filter(|_| with_counters),
             idle_timeout_s: flow.idle_timeout,
             hard_timeout_s: flow.hard_timeout,
             importance: flow.importance,
@@ -190,6 +190,11 @@ impl Flow {
             text,
         }
     }
+}
+
+/// A counter; `None` if the switch does not have it.
+fn known(count: u64) -> Option<u64> {
+    (count != NOT_COUNTED).then_some(count)
 }
 
 /// A duration in seconds.
@@ -215,7 +220,7 @@ pub(crate) struct PortCounters {
     pub(super) ports: Vec<PortCounter>,
 }
 
-/// Counters of a port.
+/// Counters of a port; null where the switch has no such counter.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PortCounter {
     /// The number of the port.
@@ -223,21 +228,21 @@ pub(crate) struct PortCounter {
     /// Its name, if the switch has told it.
     pub(super) name: Option<String>,
     /// Frames received.
-    pub(super) rx_packets: u64,
+    pub(super) rx_packets: Option<u64>,
     /// Frames sent.
-    pub(super) tx_packets: u64,
+    pub(super) tx_packets: Option<u64>,
     /// Bytes received.
-    pub(super) rx_bytes: u64,
+    pub(super) rx_bytes: Option<u64>,
     /// Bytes sent.
-    pub(super) tx_bytes: u64,
+    pub(super) tx_bytes: Option<u64>,
     /// Received frames that were dropped.
-    pub(super) rx_dropped: u64,
+    pub(super) rx_dropped: Option<u64>,
     /// Frames that were dropped before they were sent.
-    pub(super) tx_dropped: u64,
+    pub(super) tx_dropped: Option<u64>,
     /// Frames received with errors.
-    pub(super) rx_errors: u64,
+    pub(super) rx_errors: Option<u64>,
     /// Frames that could not be sent.
-    pub(super) tx_errors: u64,
+    pub(super) tx_errors: Option<u64>,
     /// Seconds since the port was added.
     pub(super) duration_s: f64,
 }
@@ -253,7 +258,7 @@ impl PortCounter {
             tx_dropped,
             rx_errors,
             tx_errors,
-        ] = stats.basic;
+        ] = stats.basic.map(known);
         let name = names.iter().find(|(_, number)| *number == stats.number);
         Self {
             port: stats.number,

@@ -2,7 +2,7 @@
 
 use flowyard_openflow::Message;
 use flowyard_openflow::flow::{FlowCommand, FlowRemoved, PacketIn};
-use flowyard_openflow::multipart::{FlowStats, GroupStats, MeterStats, Reply, Update};
+use flowyard_openflow::multipart::{FlowStats, GroupStats, MeterStats, NOT_COUNTED, Reply, Update};
 use flowyard_openflow::ofctl;
 use flowyard_openflow::oxm::Field;
 use flowyard_openflow::port::{Port, PortReason, PortStats, QueueStats};
@@ -69,8 +69,14 @@ pub(super) fn port(port: &Port) -> String {
     )
 }
 
+/// A counter, or a question mark if the switch does not have it.
+fn count(count: u64) -> String {
+    if count == NOT_COUNTED { "?".into() } else { count.to_string() }
+}
+
 pub(super) fn port_stats(stats: &PortStats) -> String {
-    let [rx, tx, rx_bytes, tx_bytes, rx_drop, tx_drop, rx_errors, tx_errors] = stats.basic;
+    let [rx, tx, rx_bytes, tx_bytes, rx_drop, tx_drop, rx_errors, tx_errors] =
+        stats.basic.map(count);
     format!(
         "  port {}: rx pkts={rx}, bytes={rx_bytes}, drop={rx_drop}, errs={rx_errors}; \
          tx pkts={tx}, bytes={tx_bytes}, drop={tx_drop}, errs={tx_errors}; duration={}.{:03}s",

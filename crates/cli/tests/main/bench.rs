@@ -93,6 +93,8 @@ fn a_run_is_repeatable_resumable_and_comparable() {
     std::fs::write(&a, &slow).unwrap();
     std::fs::write(&b, &first).unwrap();
     let both = parse(&good(&bench(&["compare", &a, &b, "--json"])));
+    crate::schema::expect("bench", &parse(&first));
+    crate::schema::expect("bench-compare", &both);
     let ratio = both["sizes"][0]["ratio"].as_f64().unwrap();
     assert!((ratio - throughput(&first) / throughput(&slow)).abs() < 1e-9, "{ratio}");
 }
@@ -100,7 +102,9 @@ fn a_run_is_repeatable_resumable_and_comparable() {
 fn the_tester_qualifies_and_a_soak_is_long() {
     let text = good(&bench(&["qualify", "--seeds", "2", "--json"]));
     assert_eq!(parse(&text)["passed"], true);
+    crate::schema::expect("bench-qualify", &parse(&text));
     let soak = good(&bench(&["soak", "--sizes", "1518", "--json"]));
+    crate::schema::expect("bench", &parse(&soak));
     let result = &parse(&soak)["results"]["sizes"][0]["soak"];
     // 14 hours at 40 % of 812.7 frames per second, in both directions.
     let sent = result["counts"]["sent"].as_u64().unwrap();
@@ -111,7 +115,11 @@ fn the_tester_qualifies_and_a_soak_is_long() {
 
 fn other_traffic_and_other_tests_run() {
     let short = ["--trial", "200ms", "--short", "200ms", "--json"];
-    let run = |args: &[&str]| parse(&good(&bench(&[args, &short].concat())));
+    let run = |args: &[&str]| {
+        let document = parse(&good(&bench(&[args, &short].concat())));
+        crate::schema::expect("bench", &document);
+        document
+    };
     let at = |json: &Value| json["results"]["sizes"][0].clone();
     let etc = run(&["rfc2544", "--mix", "etc", "--flows", "8", "--tests", "throughput"]);
     // The frames have 104 bytes on average instead of 64, so the line carries fewer.
@@ -131,6 +139,7 @@ fn other_traffic_and_other_tests_run() {
 
     let args = ["rfc2889", "--bridge", "64", "--most", "256", "--frame-cost", "1us", "--json"];
     let switch = parse(&good(&bench(&args)));
+    crate::schema::expect("bench-rfc2889", &switch);
     assert!((32..=256).contains(&switch["capacity"].as_u64().unwrap()), "{switch:#}");
     assert!(switch["learning_pps"].as_u64().unwrap() > 0);
 }
@@ -180,6 +189,7 @@ fn devices_are_ranked_if_the_repetitions_show_a_difference() {
     }
     let args: Vec<&str> = words.iter().map(String::as_str).collect();
     let text = good(&bench(&[&["rank", "--json"], args.as_slice()].concat()));
+    crate::schema::expect("bench-rank", &parse(&text));
     let devices = parse(&text)["orders"][0]["devices"].as_array().unwrap().clone();
     let places: Vec<_> = devices
         .iter()

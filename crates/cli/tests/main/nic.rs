@@ -10,6 +10,7 @@ flowyard_testkit::tests! {
     a_trace_makes_figure_3_and_a_cut_one_is_refused,
     a_table_has_the_papers_numbers_beside_ours,
     captures_arrive_and_what_is_sent_can_be_captured,
+    documents_fit_their_schemas,
     bad_input_is_named,
 }
 
@@ -32,6 +33,7 @@ fn a_run_prints_its_counters() {
     let json = text(&nic(&[&["run", "--json"][..], &SHORT].concat()));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["schema"], "flowyard.nic/1");
+    crate::schema::expect("nic", &json);
     assert_eq!(json["errors"], 0);
     assert!(json["udp_gbps"].as_f64().unwrap() > 15.0);
 }
@@ -55,6 +57,19 @@ fn a_sweep_has_a_row_for_every_point() {
     let rows: Vec<&str> = said.lines().collect();
     assert_eq!(rows.len(), 5, "{said}");
     assert!(rows[0].starts_with("chip.cores,chip.mhz,udp_gbps") && rows[4].starts_with("4,500/3,"));
+}
+
+fn documents_fit_their_schemas() {
+    let capture = ["run", "--pcap-in", "captures/yard.pcap"];
+    for (command, args) in [
+        ("nic", &capture[..]),
+        ("nic-keys", &["keys"]),
+        ("nic-sweep", &[&["sweep", "--vary", "chip.cores=2,4"][..], &SHORT].concat()),
+        ("nic-exhibits", &["table", "4", "--measure-us", "200"]),
+    ] {
+        let said = text(&nic(&[args, &["--json"]].concat()));
+        crate::schema::expect(command, &serde_json::from_str(&said).unwrap());
+    }
 }
 
 fn a_trace_makes_figure_3_and_a_cut_one_is_refused() {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     the_committed_schemas_are_the_commands,
+    every_document_has_a_schema,
     what_analyze_prints_fits_its_schema,
     what_explain_prints_fits_its_schema,
     what_figures_prints_fits_its_schema,
@@ -42,6 +43,33 @@ fn the_committed_schemas_are_the_commands() {
              update the file with UPDATE_SCHEMA=1; otherwise raise the schema's version first."
         );
     }
+}
+
+/// Every name of a document in the program's source is one that `flowyard schema` lists, and the
+/// reverse.
+fn every_document_has_a_schema() {
+    let mut found = std::collections::BTreeSet::new();
+    let mut folders = vec![root().join("crates/cli/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            // A name is a whole string: "flowyard.NAME/VERSION".
+            for rest in text.split("\"flowyard.").skip(1) {
+                let name = rest.split('"').next().unwrap();
+                let version = name.split_once('/').map(|(_, version)| version.parse::<u32>());
+                if matches!(version, Some(Ok(_))) {
+                    found.insert(format!("flowyard.{name}"));
+                }
+            }
+        }
+    }
+    let list = good(&run(["schema"]));
+    let listed = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(1));
+    assert_eq!(found, listed.map(str::to_owned).collect());
 }
 
 /// Checks `value` against `schema`, for the part of JSON Schema that our schemas use. A field that is not
@@ -112,7 +140,7 @@ fn keyword_fault(keyword: &str, value: &Value, wanted: &Value, at: &str) -> Opti
             let is_fault = if keyword == "minItems" { have < want } else { have > want };
             return is_fault.then(|| format!("{have} items, {keyword} {want}"));
         }
-        "$schema" | "title" | "description" | "format" | "$defs" | "required" => false,
+        "$schema" | "title" | "description" | "format" | "$defs" | "required" | "default" => false,
         "minimum" | "maximum" | "properties" | "additionalProperties" => false,
         "items" | "prefixItems" | "anyOf" | "oneOf" | "$ref" => false,
         other => panic!("{at}: this test does not know the keyword {other}"),
@@ -139,7 +167,8 @@ fn check_fields(
     }
     for (name, field) in fields {
         let at = format!("{at}.{name}");
-        match declared.and_then(|all| all.get(name)).or(keywords.get("additionalProperties")) {
+        let others = keywords.get("additionalProperties").filter(|schema| **schema != false);
+        match declared.and_then(|all| all.get(name)).or(others) {
             Some(schema) => check(field, schema, root, &at, faults),
             None => faults.push(format!("{at}: not in the schema")),
         }
@@ -167,6 +196,15 @@ pub(crate) fn faults(value: &Value, schema: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     check(value, schema, schema, "document", &mut faults);
     faults
+}
+
+/// Checks a document against the schema that `flowyard schema COMMAND` prints.
+#[track_caller]
+pub(crate) fn expect(command: &str, value: &Value) {
+    let schema = json(["schema", command]);
+    let faults = faults(value, &schema);
+    assert!(faults.is_empty(), "{command}:\n{}", faults.join("\n"));
+    assert_eq!(value["schema"], schema["properties"]["schema"]["const"]);
 }
 
 #[track_caller]

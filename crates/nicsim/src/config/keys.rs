@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Config;
 
 /// One key of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Key {
     /// `section.key`.
     pub key: String,

@@ -38,7 +38,7 @@ pub(super) struct CoreAccess {
 }
 
 /// The counters of the devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct DeviceCounters {
     /// Frames from the host to the link.
     pub sent: FrameCounters,

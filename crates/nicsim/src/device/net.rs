@@ -89,7 +89,7 @@ pub(crate) struct Journey {
 }
 
 /// The counters of the frames of one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct FrameCounters {
     /// Frames that entered: offered by the network, or posted by the host.
     pub entered: u64,

@@ -23,7 +23,7 @@ pub(crate) struct Sdram {
 }
 
 /// The counters of the frame memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct SdramCounters {
     /// Number of bursts.
     pub bursts: u64,

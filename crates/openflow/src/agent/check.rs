@@ -7,14 +7,22 @@
 use super::Agent;
 use crate::act::{Action, Instruction};
 use crate::flow::FlowMod;
-use crate::group::{MAX, METER_CONTROLLER};
+use crate::group::{MAX, METER_MAX};
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 use crate::problem::{self, Problem};
-use crate::{Match, Version};
+use crate::{Match, Version, table};
 
 /// The largest number of actions in one list.
 const MOST: usize = 1024;
+
+/// Whether the groups and meters that a message names must exist. Those that a message in a bundle
+/// names may be added by an earlier message of the bundle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Named {
+    MustExist,
+    MayFollow,
+}
 
 /// The known headers of a frame on its way through a list of actions.
 #[derive(Clone)]
@@ -107,8 +115,26 @@ fn sets_wide_icmp(matching: &Match, list: &[Action]) -> bool {
 }
 
 impl Agent {
+    /// Checks the match, the table and the flags of a flow-mod.
+    pub(super) fn check_head(&self, m: &FlowMod, version: Version) -> Result<(), Problem> {
+        m.matching.check()?;
+        let all = m.table == table::ALL && m.command.deletes();
+        if !all && usize::from(m.table) >= self.tables.len() {
+            return Err(problem::FLOW_BAD_TABLE);
+        }
+        if version != Version::V10 && m.flags >> 5 != 0 {
+            return Err(problem::FLOW_BAD_FLAGS);
+        }
+        Ok(())
+    }
+
     /// Whether the instructions of a flow entry can be carried out.
-    pub(super) fn check_flow(&self, m: &FlowMod, version: Version) -> Result<(), Problem> {
+    pub(super) fn check_flow(
+        &self,
+        m: &FlowMod,
+        version: Version,
+        named: Named,
+    ) -> Result<(), Problem> {
         self.check_features(m)?;
         // 1.0 has no prerequisites: an action that sets a field of an absent header does nothing.
         let known = Known { matching: m.matching.clone(), open: version == Version::V10 };
@@ -127,12 +153,13 @@ impl Agent {
                     return Err(problem::INSTRUCTION_BAD_TABLE);
                 }
                 Instruction::Meter(meter)
-                    if *meter == METER_CONTROLLER || !self.meters.contains_key(meter) =>
+                    if !(1..=METER_MAX).contains(meter)
+                        || named == Named::MustExist && !self.meters.contains_key(meter) =>
                 {
                     return Err(problem::METER_UNKNOWN);
                 }
                 Instruction::ApplyActions(list) => {
-                    self.check_actions(list, Some(known.clone()), false)?;
+                    self.check_actions(list, Some(known.clone()), false, named)?;
                 }
                 Instruction::WriteActions(list) => {
                     // An action set runs in a fixed order: pop and push actions come before
@@ -142,7 +169,7 @@ impl Agent {
                     for action in list.iter().filter(|action| !sets(action)) {
                         known.step(action);
                     }
-                    self.check_actions(list, Some(known), true)?;
+                    self.check_actions(list, Some(known), true, named)?;
                 }
                 Instruction::Experimenter { .. } => {
                     return Err(problem::INSTRUCTION_BAD_EXPERIMENTER);
@@ -160,12 +187,13 @@ impl Agent {
         list: &[Action],
         mut known: Option<Known>,
         set: bool,
+        named: Named,
     ) -> Result<(), Problem> {
         if list.len() > MOST {
             return Err(problem::ACTION_TOO_MANY);
         }
         for action in list {
-            self.check_action(action)?;
+            self.check_action(action, named)?;
             if set && !matches!(action, Action::SetField(_)) {
                 continue;
             }
@@ -178,11 +206,11 @@ impl Agent {
 
     /// Checks the actions of a bucket or a packet-out, for which the headers of the frame are
     /// unknown.
-    pub(super) fn check_list(&self, list: &[Action]) -> Result<(), Problem> {
-        self.check_actions(list, None, false)
+    pub(super) fn check_list(&self, list: &[Action], named: Named) -> Result<(), Problem> {
+        self.check_actions(list, None, false, named)
     }
 
-    fn check_action(&self, action: &Action) -> Result<(), Problem> {
+    fn check_action(&self, action: &Action, named: Named) -> Result<(), Problem> {
         let wrong = match action {
             Action::Output { port, .. } | Action::Enqueue { port, .. } => {
                 let real = (1..=reserved::MAX).contains(port);
@@ -192,7 +220,10 @@ impl Agent {
                 }
                 problem::ACTION_BAD_OUT_PORT
             }
-            Action::Group(group) if *group > MAX || !self.groups.contains_key(group) => {
+            Action::Group(group)
+                if *group > MAX
+                    || named == Named::MustExist && !self.groups.contains_key(group) =>
+            {
                 problem::ACTION_BAD_OUT_GROUP
             }
             Action::PushVlan(to) if !matches!(to, 0x8100 | 0x88a8) => problem::ACTION_BAD_ARGUMENT,

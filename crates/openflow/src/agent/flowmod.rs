@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::check::Named;
 use super::monitor::Event;
 use super::table::{Installed, Rule};
 use super::{Agent, Ask, Out, counts};
@@ -27,11 +28,8 @@ impl Agent {
         m: &FlowMod,
         out: &mut Vec<Out>,
     ) -> Result<(), Problem> {
-        m.matching.check()?;
-        let deletes = matches!(m.command, FlowCommand::Delete | FlowCommand::DeleteStrict);
-        if !(m.table == table::ALL && deletes) && usize::from(m.table) >= self.tables.len() {
-            return Err(problem::FLOW_BAD_TABLE);
-        }
+        self.check_head(m, ask.version)?;
+        let deletes = m.command.deletes();
         if ask.version == Version::V10 && m.flags & EMERGENCY != 0 {
             // Only 1.0 has emergency flows (1.0.0, sections 4.3 and 4.6). This switch has no table for
             // them, so there are none to delete.
@@ -42,15 +40,12 @@ impl Agent {
                 (false, false) => Err(problem::FLOW_TABLE_FULL),
             };
         }
-        if ask.version != Version::V10 && m.flags >> 5 != 0 {
-            return Err(problem::FLOW_BAD_FLAGS);
-        }
         let matching = m.matching.normal();
         if deletes {
             self.delete(ask, m, matching, out);
             return Ok(());
         }
-        self.check_flow(m, ask.version)?;
+        self.check_flow(m, ask.version, Named::MustExist)?;
         let strict = m.command == FlowCommand::ModifyStrict;
         let adds = m.command == FlowCommand::Add
             || !self.modify(ask, m, &matching, strict, out) && ask.version == Version::V10;
@@ -86,7 +81,7 @@ impl Agent {
         let old = table.get(&rule);
         let resets = ask.version == Version::V10 || m.flags & flags::RESET_COUNTS != 0;
         let kept = old.filter(|_| !resets).map(|old| Arc::clone(&old.entry.counts));
-        let full = old.is_none() && table.len() >= self.capacity(m.table);
+        let full = old.is_none() && table.len() >= self.limits.flows;
         if full {
             let victim = table.victim(m.importance).ok_or(problem::FLOW_TABLE_FULL)?;
             self.remove(m.table, &victim, RemovedReason::Eviction, None, ask.now, out);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::act::{Action, Instruction};
 use crate::flow::{FlowCommand, FlowMod, FlowRemoved, RemovedReason, flags};
-use crate::multipart::{FlowFilter, FlowStats};
+use crate::multipart::{FlowFilter, FlowStats, NOT_COUNTED};
 use crate::oxm::Field;
 use crate::port::reserved;
 use crate::problem::{self, Problem};
@@ -104,9 +104,19 @@ impl Flow {
         age(self.since, now)
     }
 
+    /// Packets and bytes, as reported to controllers.
+    fn reported(&self) -> (u64, u64) {
+        let no = |flag: u16| self.flags & flag != 0;
+        (
+            if no(flags::NO_PKT_COUNTS) { NOT_COUNTED } else { self.packets },
+            if no(flags::NO_BYT_COUNTS) { NOT_COUNTED } else { self.bytes },
+        )
+    }
+
     /// The flow-removed message for this entry.
     pub fn removed(&self, table: u8, reason: RemovedReason, now: u64) -> FlowRemoved {
         let (duration_sec, duration_nsec) = self.age(now);
+        let (packets, bytes) = self.reported();
         FlowRemoved {
             cookie: self.cookie,
             priority: self.priority,
@@ -116,8 +126,8 @@ impl Flow {
             duration_nsec,
             idle_timeout: self.idle_timeout,
             hard_timeout: self.hard_timeout,
-            packets: self.packets,
-            bytes: self.bytes,
+            packets,
+            bytes,
             matching: self.matching.clone(),
         }
     }
@@ -125,6 +135,7 @@ impl Flow {
     /// The entry in the form of a multipart reply.
     pub fn stats(&self, table: u8, now: u64) -> FlowStats {
         let (duration_sec, duration_nsec) = self.age(now);
+        let (packets, bytes) = self.reported();
         FlowStats {
             table,
             duration_sec,
@@ -135,8 +146,8 @@ impl Flow {
             flags: self.flags,
             importance: self.importance,
             cookie: self.cookie,
-            packets: self.packets,
-            bytes: self.bytes,
+            packets,
+            bytes,
             matching: self.matching.clone(),
             instructions: self.instructions.clone(),
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::check::Named;
 use super::table::Installed;
 use super::{Agent, Ask, Out, Undo, counts};
 use crate::act::{Action, Instruction};
@@ -48,10 +49,10 @@ impl Agent {
         m: &GroupMod,
         out: &mut Vec<Out>,
     ) -> Result<(), Problem> {
+        self.check_group(m, Named::MustExist)?;
         if m.command == GroupCommand::Delete {
             return self.group_delete(ask, m.group, out);
         }
-        self.check_group(m)?;
         let old = self.groups.get(&m.group);
         match m.command {
             GroupCommand::Add if old.is_some() => return Err(problem::GROUP_EXISTS),
@@ -84,14 +85,18 @@ impl Agent {
         }
     }
 
-    fn check_group(&self, m: &GroupMod) -> Result<(), Problem> {
+    /// Whether a group can be added or deleted.
+    pub(super) fn check_group(&self, m: &GroupMod, named: Named) -> Result<(), Problem> {
+        if m.command == GroupCommand::Delete {
+            let known = m.group <= group::MAX || m.group == group::ALL;
+            return if known { Ok(()) } else { Err(problem::GROUP_INVALID) };
+        }
         if m.group > group::MAX || m.kind == GroupType::Indirect && m.buckets.len() != 1 {
             return Err(problem::GROUP_INVALID);
         }
         if m.buckets.len() > BUCKETS {
             return Err(problem::GROUP_OUT_OF_BUCKETS);
         }
-        let failover = m.kind == GroupType::FastFailover;
         for bucket in &m.buckets {
             // Other types have no weights (1.3.5, section 6.5).
             if m.kind != GroupType::Select && bucket.weight != 0 {
@@ -102,23 +107,46 @@ impl Agent {
             if m.kind == GroupType::Select && bucket.weight == 0 {
                 return Err(problem::GROUP_INVALID);
             }
-            let port = Some(bucket.watch_port).filter(|port| *port != reserved::ANY);
-            let watched = Some(bucket.watch_group).filter(|group| *group != group::ANY);
-            if failover {
-                let there = port.is_none_or(|port| (1..=reserved::MAX).contains(&port))
-                    && watched.is_none_or(|group| self.groups.contains_key(&group));
-                if port.is_none() && watched.is_none() || !there {
-                    return Err(problem::GROUP_BAD_WATCH);
-                }
-            }
+            self.check_watch(m.kind, bucket, named)?;
             for action in &bucket.actions {
                 if let Action::Group(to) = action
-                    && (*to == m.group || self.reaches(*to, m.group, 0))
+                    && (*to == m.group
+                        || named == Named::MustExist && self.reaches(*to, m.group, 0))
                 {
                     return Err(problem::GROUP_LOOP);
                 }
             }
-            self.check_list(&bucket.actions)?;
+            self.check_list(&bucket.actions, named)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a bucket can watch its port and group. Fast failover groups choose by what their
+    /// buckets watch, select groups leave out buckets that are not live, and groups of other types
+    /// use every bucket.
+    fn check_watch(&self, kind: GroupType, bucket: &Bucket, named: Named) -> Result<(), Problem> {
+        let port = Some(bucket.watch_port).filter(|port| *port != reserved::ANY);
+        let watched = Some(bucket.watch_group).filter(|group| *group != group::ANY);
+        match kind {
+            GroupType::FastFailover => {
+                let exists = |group| {
+                    group <= group::MAX
+                        && (named == Named::MayFollow || self.groups.contains_key(&group))
+                };
+                let there = port.is_none_or(|port| (1..=reserved::MAX).contains(&port))
+                    && watched.is_none_or(exists);
+                if port.is_none() && watched.is_none() || !there {
+                    return Err(problem::GROUP_BAD_WATCH);
+                }
+            }
+            GroupType::Select => {}
+            // Some controllers write 0 for a port and a group that are not watched.
+            GroupType::All | GroupType::Indirect => {
+                let set = |number: Option<u32>| number.is_some_and(|number| number != 0);
+                if set(port) || set(watched) {
+                    return Err(problem::GROUP_BAD_WATCH_UNSUPPORTED);
+                }
+            }
         }
         Ok(())
     }
@@ -137,9 +165,6 @@ impl Agent {
 
     fn group_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) -> Result<(), Problem> {
         let all = number == group::ALL;
-        if !all && number > group::MAX {
-            return Err(problem::GROUP_INVALID);
-        }
         if !all && !self.groups.contains_key(&number) {
             return Ok(());
         }
@@ -170,11 +195,11 @@ impl Agent {
         m: &MeterMod,
         out: &mut Vec<Out>,
     ) -> Result<(), Problem> {
+        check_meter(m)?;
         if m.command == MeterCommand::Delete {
             self.meter_delete(ask, m.meter, out);
             return Ok(());
         }
-        check_meter(m)?;
         let old = self.meters.get(&m.meter);
         match m.command {
             MeterCommand::Add if old.is_some() => return Err(problem::METER_EXISTS),
@@ -198,9 +223,10 @@ impl Agent {
     }
 
     fn meter_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) {
+        // Virtual meters are not among all meters (1.4.0, section 6.7).
         let all = number == group::METER_ALL;
-        let gone: Vec<u32> =
-            self.meters.keys().copied().filter(|meter| all || *meter == number).collect();
+        let chosen = |meter: &u32| if all { *meter <= group::METER_MAX } else { *meter == number };
+        let gone: Vec<u32> = self.meters.keys().copied().filter(chosen).collect();
         if gone.is_empty() {
             return;
         }
@@ -219,7 +245,11 @@ impl Agent {
     }
 }
 
-fn check_meter(m: &MeterMod) -> Result<(), Problem> {
+/// Whether a meter can be added or deleted.
+pub(super) fn check_meter(m: &MeterMod) -> Result<(), Problem> {
+    if m.command == MeterCommand::Delete {
+        return Ok(());
+    }
     let reserved = m.meter > group::METER_MAX && m.meter != group::METER_CONTROLLER;
     if m.meter == 0 || reserved {
         return Err(problem::METER_INVALID);

@@ -2,8 +2,8 @@
 //! and 7.3.10).
 //!
 //! A controller has one main connection and any number of auxiliary ones. Replies are sent on the
-//! connection of the request. Role, configuration, monitors and bundles belong to the main
-//! connection.
+//! connection of the request. Role, configuration and monitors belong to the main connection. Each
+//! connection has bundles of its own.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,15 @@ const REASONS: [u32; 12] = [0x3f, 0x3f, 7, 7, 0x3f, 0x3f, 7, 7, 0x18, 0x18, 3, 3
 /// the requests of other controllers; a slave receives only port status and role status.
 const DEFAULT: [u32; 12] = [0, 0x3b, 7, 7, 0, 0x3f, 7, 7, 0, 0x18, 0, 0];
 
+/// A multipart request of which more messages are to come.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) xid: u32,
+    /// The time of its last message.
+    pub(super) since: u64,
+    pub(super) body: Request,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -44,8 +53,8 @@ pub(super) struct Peer {
     pub(super) masks: [u32; 12],
     pub(super) monitors: BTreeMap<u32, Monitor>,
     pub(super) bundles: BTreeMap<u32, Held>,
-    /// A multipart request of which more messages are to come.
-    pub(super) partial: Option<(u32, Request)>,
+    /// Multipart requests of which more messages are to come.
+    pub(super) parts: Vec<Part>,
 }
 
 impl Peer {
@@ -59,7 +68,7 @@ impl Peer {
             masks: DEFAULT,
             monitors: BTreeMap::new(),
             bundles: BTreeMap::new(),
-            partial: None,
+            parts: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::peers::PORT_STATUS;
 use super::{Agent, Ask, Out, Undo};
 use crate::change::Change;
+use crate::multipart::NOT_COUNTED;
 use crate::port::{Port, PortMod, PortReason, PortStats, PortStatus, reserved};
 use crate::problem::{self, Problem};
 use crate::{Message, Version};
@@ -56,7 +57,8 @@ impl Ports {
         ports
             .map(|(at, (_, since))| {
                 let (duration_sec, duration_nsec) = super::flows::age(*since, now);
-                let found = self.stats.get(at).cloned().unwrap_or_default();
+                let unknown = || PortStats { basic: [NOT_COUNTED; 8], ..PortStats::default() };
+                let found = self.stats.get(at).cloned().unwrap_or_else(unknown);
                 PortStats { number: *at, duration_sec, duration_nsec, ..found }
             })
             .collect()
@@ -138,17 +140,13 @@ impl Agent {
         }
     }
 
-    pub(super) fn port_mod(
-        &mut self,
-        ask: Ask,
-        m: &PortMod,
-        out: &mut Vec<Out>,
-    ) -> Result<(), Problem> {
-        let (port, since) = self.ports.list.get(&m.number).ok_or(problem::PORT_BAD_PORT)?;
+    /// Whether a port-mod can be carried out.
+    pub(super) fn check_port_mod(&self, m: &PortMod, version: Version) -> Result<(), Problem> {
+        let (port, _) = self.ports.list.get(&m.number).ok_or(problem::PORT_BAD_PORT)?;
         if port.hw != m.hw {
             return Err(problem::PORT_BAD_HW_ADDR);
         }
-        let settable = if ask.version == Version::V10 { SETTABLE_V10 } else { SETTABLE };
+        let settable = if version == Version::V10 { SETTABLE_V10 } else { SETTABLE };
         if m.mask & !settable != 0 {
             return Err(problem::PORT_BAD_CONFIG);
         }
@@ -156,6 +154,17 @@ impl Agent {
         if m.advertise.is_some_and(|[bits]| bits & !supported != 0) {
             return Err(problem::PORT_BAD_ADVERTISE);
         }
+        Ok(())
+    }
+
+    pub(super) fn port_mod(
+        &mut self,
+        ask: Ask,
+        m: &PortMod,
+        out: &mut Vec<Out>,
+    ) -> Result<(), Problem> {
+        self.check_port_mod(m, ask.version)?;
+        let Some((port, since)) = self.ports.list.get(&m.number) else { return Ok(()) };
         let config = port.config & !m.mask | m.config & m.mask;
         if config == port.config {
             return Ok(());

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use super::check::Named;
 use super::flowmod::NO_BUFFER;
 use super::flows::SECOND;
 use super::peers::{PACKET_IN, Peer};
@@ -213,7 +214,7 @@ impl Agent {
             |action: &Action| matches!(action, Action::Output { port: reserved::TABLE, .. });
         let known = |port: u32| port > reserved::MAX || self.ports.has(port);
         for action in m.actions.iter().filter(|action| !table(action)) {
-            self.check_list(std::slice::from_ref(action))?;
+            self.check_list(std::slice::from_ref(action), Named::MustExist)?;
             if let Action::Output { port, .. } | Action::Enqueue { port, .. } = action
                 && !known(*port)
             {

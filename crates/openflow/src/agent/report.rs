@@ -1,7 +1,9 @@
 //! Multipart requests, with which a controller reads the state of the switch (1.3.5, section 7.3.5).
 
+use super::flows::SECOND;
+use super::peers::Part;
 use super::table::{Installed, Table};
-use super::{Agent, Ask, groups, sum};
+use super::{Agent, Ask, Out, groups, sum, wire};
 use crate::group;
 use crate::multipart::{FlowFilter, FlowStats, GroupStats, MeterStats, Reply, Request};
 use crate::port::reserved;
@@ -11,6 +13,10 @@ use crate::{Message, Version, encode, translate};
 
 /// The largest number of elements in a request that is split over several messages.
 const PARTS: usize = 4096;
+/// The largest number of such requests that wait for more messages, for each connection.
+const WAITING: usize = 16;
+/// The time for which they wait after each message.
+const PATIENCE: u64 = 10 * SECOND;
 
 impl Agent {
     /// Answers a multipart request; `None` if more messages of the same request are to come.
@@ -19,12 +25,13 @@ impl Agent {
         ask: Ask,
         more: bool,
         body: &Request,
+        out: &mut Vec<Out>,
     ) -> Result<Option<Message>, Problem> {
         let whole = self.gather(ask, more, body)?;
         let Some(whole) = whole else { return Ok(None) };
         let body = match whole.as_ref().unwrap_or(body) {
             Request::FlowMonitor(list) => self.watch(ask, list)?,
-            Request::TableFeatures(list) => self.table_features(ask, list)?,
+            Request::TableFeatures(list) => self.table_features(ask, list, out)?,
             request => self.report(ask, request)?,
         };
         Ok(Some(Message::MultipartReply { more: false, body }))
@@ -40,9 +47,12 @@ impl Agent {
         body: &Request,
     ) -> Result<Option<Option<Request>>, Problem> {
         let Some(peer) = self.peers.get_mut(&ask.from) else { return Ok(None) };
-        let before = peer.partial.take().filter(|(xid, _)| *xid == ask.xid).map(|(_, body)| body);
+        // Messages of other requests may come in between; each request has its own xid.
+        let at = peer.parts.iter().position(|part| part.xid == ask.xid);
+        let before = at.map(|at| peer.parts.remove(at).body);
         let whole = match (before, body) {
             (None, _) if !more => return Ok(Some(None)),
+            (None, _) if peer.parts.len() >= WAITING => return Err(problem::MULTIPART_OVERFLOW),
             (None, body) => body.clone(),
             (Some(Request::TableFeatures(mut list)), Request::TableFeatures(next)) => {
                 list.extend_from_slice(next);
@@ -52,6 +62,8 @@ impl Agent {
                 list.extend_from_slice(next);
                 Request::FlowMonitor(list)
             }
+            // A message may have no additional elements; these requests have none at all.
+            (Some(before), next) if before == *next && before.is_empty() => before,
             _ => return Err(problem::REQUEST_BAD_MULTIPART),
         };
         let parts = match &whole {
@@ -63,10 +75,28 @@ impl Agent {
             return Err(problem::MULTIPART_OVERFLOW);
         }
         if more {
-            peer.partial = Some((ask.xid, whole));
+            peer.parts.push(Part { xid: ask.xid, since: ask.now, body: whole });
             return Ok(None);
         }
         Ok(Some(Some(whole)))
+    }
+
+    /// Discards requests whose next message has not come in time.
+    pub(super) fn forget_parts(&mut self, now: u64, out: &mut Vec<Out>) {
+        let after = self.changes;
+        for (&to, peer) in &mut self.peers {
+            let version = peer.version;
+            peer.parts.retain(|part| {
+                let waits = now.saturating_sub(part.since) < PATIENCE;
+                if !waits {
+                    let request = Message::MultipartRequest { more: true, body: part.body.clone() };
+                    let request = wire(&request, version, part.xid);
+                    let message = Message::error(problem::MULTIPART_TIMEOUT, version, &request);
+                    out.push(Out { to, xid: part.xid, message, after });
+                }
+                waits
+            });
+        }
     }
 
     /// The flow entries that a filter selects.
@@ -97,8 +127,9 @@ impl Agent {
             Request::Aggregate(filter) => {
                 let flows = self.chosen(filter)?;
                 let add = |(packets, bytes): (u64, u64), flow: &&Installed| {
-                    let more = flow.counted();
-                    (packets.wrapping_add(more.0), bytes.wrapping_add(more.1))
+                    let (more, longer) = flow.counted();
+                    let sum = |to: u64, more: Option<u64>| to.wrapping_add(more.unwrap_or(0));
+                    (sum(packets, more), sum(bytes, longer))
                 };
                 let (packets, bytes) = flows.iter().fold((0, 0), add);
                 Reply::Aggregate { packets, bytes, flows: flows.len() as u32 }
@@ -184,7 +215,7 @@ impl Agent {
             table: number,
             name: crate::port::Text::from(format!("table{number}").as_str()),
             wildcards: 0x3f_ffff,
-            max_entries: self.capacity(number) as u32,
+            max_entries: self.limits.flows as u32,
             active: table.len() as u32,
             looked_up,
             matched,

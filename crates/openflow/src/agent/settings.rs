@@ -5,6 +5,7 @@
 //! table that was reduced stays so until a controller requests the complete features again.
 
 use super::peers::TABLE_STATUS;
+use super::table::Rule;
 use super::{Agent, Ask, Out};
 use crate::act::Instruction;
 use crate::flow::FlowMod;
@@ -81,16 +82,9 @@ impl Agent {
         Ok(())
     }
 
-    /// The number of flow entries that fit a table.
-    pub(super) fn capacity(&self, table: u8) -> usize {
-        let features =
-            self.tables.get(usize::from(table)).and_then(|t| t.settings.features.as_ref());
-        features.map_or(self.limits.flows, |cut| self.limits.flows.min(cut.max_entries as usize))
-    }
-
     /// The free space of a table, in percent.
     fn room(&self, table: u8) -> u8 {
-        let capacity = self.capacity(table).max(1);
+        let capacity = self.limits.flows.max(1);
         let used = self.tables[usize::from(table)].len().min(capacity);
         ((capacity - used) * 100 / capacity) as u8
     }
@@ -182,6 +176,7 @@ impl Agent {
         &mut self,
         ask: Ask,
         wanted: &[TableFeatures],
+        out: &mut Vec<Out>,
     ) -> Result<Reply, Problem> {
         if !wanted.is_empty() {
             self.writes(ask)?;
@@ -191,14 +186,10 @@ impl Agent {
                 if number >= self.tables.len() || again {
                     return Err(problem::FEATURES_BAD_TABLE);
                 }
-                cut(table, &self.whole(table.table))?;
-                if self.tables[number].len() > table.max_entries as usize {
-                    return Err(problem::FEATURES_EPERM);
-                }
+                cut(table, &self.whole(table.table), ask.version)?;
             }
             for table in wanted {
-                let features = Some(Box::new(table.clone()));
-                self.tables[usize::from(table.table)].settings.features = features;
+                self.set_features(ask, table, out);
             }
         }
         let features = |number: usize| match &self.tables[number].settings.features {
@@ -211,6 +202,29 @@ impl Agent {
             TableFeatures { config: if v14 { features.config } else { 0 }, ..features }
         };
         Ok(Reply::TableFeatures((0..self.tables.len()).map(said).collect()))
+    }
+
+    /// Gives a table other features. Its flow entries end, without a flow-removed message (1.4.0,
+    /// section 7.3.5.6).
+    fn set_features(&mut self, ask: Ask, features: &TableFeatures, out: &mut Vec<Out>) {
+        let number = features.table;
+        // The size of a table is read-only.
+        let max_entries = self.limits.flows.min(u32::MAX as usize) as u32;
+        // Versions before 1.4 do not say whether the table can evict flows.
+        let new = ask.version == Version::V14;
+        let config = if new { features.config } else { self.whole(number).config };
+        let features = TableFeatures { max_entries, config, ..features.clone() };
+        let settings = &mut self.tables[usize::from(number)].settings;
+        let old = settings.features.replace(Box::new(features.clone()));
+        if features == old.map_or_else(|| self.whole(number), |old| *old) {
+            return;
+        }
+        let flows = self.tables[usize::from(number)].iter();
+        let gone: Vec<Rule> = flows.map(|flow| Rule::of(&flow.entry)).collect();
+        for rule in &gone {
+            self.discard(number, rule, Some((ask.main, ask.xid)), out);
+        }
+        self.vacancy(number, out);
     }
 
     /// Whether a table with reduced features supports a flow entry.
@@ -277,19 +291,18 @@ impl Agent {
 
 /// Whether `wanted` is a subset of `whole`. A list for table misses must be a subset of the general
 /// list.
-fn cut(wanted: &TableFeatures, whole: &TableFeatures) -> Result<(), Problem> {
+fn cut(wanted: &TableFeatures, whole: &TableFeatures, version: Version) -> Result<(), Problem> {
     let metadata = wanted.metadata_match | wanted.metadata_write;
     if metadata & !(whole.metadata_match & whole.metadata_write) != 0 {
         return Err(problem::FEATURES_BAD_METADATA);
-    }
-    if wanted.max_entries > whole.max_entries {
-        return Err(problem::FEATURES_EPERM);
     }
     let all = |kind: u16| whole.properties.iter().find(move |one| one.kind() == kind);
     for (at, property) in wanted.properties.iter().enumerate() {
         let kind = property.kind();
         if wanted.properties[..at].iter().any(|other| other.kind() == kind) {
-            return Err(problem::FEATURES_EPERM);
+            // 1.3 has no errors for properties.
+            let new = version == Version::V14;
+            return Err(if new { problem::PROPERTY_DUPLICATE } else { problem::FEATURES_EPERM });
         }
         let usual = if kind % 2 == 1 { kind - 1 } else { kind };
         let within = match (property, all(usual)) {

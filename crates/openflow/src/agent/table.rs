@@ -21,7 +21,7 @@ use crate::act::Instruction;
 use crate::change::{Entry, Lookups};
 use crate::flow::{RemovedReason, flags};
 use crate::group;
-use crate::multipart::{FlowFilter, FlowStats};
+use crate::multipart::{FlowFilter, FlowStats, NOT_COUNTED};
 use crate::port::reserved;
 use crate::table::TableFeatures;
 
@@ -59,11 +59,17 @@ impl Installed {
         self.asked.as_deref().unwrap_or(&self.entry.matching)
     }
 
-    /// Packets and bytes, as reported to controllers.
-    pub(super) fn counted(&self) -> (u64, u64) {
+    /// Packets and bytes; `None` where the controller wanted no counter.
+    pub(super) fn counted(&self) -> (Option<u64>, Option<u64>) {
         let (packets, bytes, _) = sum(&self.entry.counts);
-        let told = |flag: u16, count: u64| if self.entry.flags & flag == 0 { count } else { 0 };
-        (told(flags::NO_PKT_COUNTS, packets), told(flags::NO_BYT_COUNTS, bytes))
+        let wanted = |flag: u16, count: u64| (self.entry.flags & flag == 0).then_some(count);
+        (wanted(flags::NO_PKT_COUNTS, packets), wanted(flags::NO_BYT_COUNTS, bytes))
+    }
+
+    /// Packets and bytes, as reported to controllers.
+    pub(super) fn reported(&self) -> (u64, u64) {
+        let (packets, bytes) = self.counted();
+        (packets.unwrap_or(NOT_COUNTED), bytes.unwrap_or(NOT_COUNTED))
     }
 
     pub(super) const fn age(&self, now: u64) -> (u32, u32) {
@@ -115,7 +121,7 @@ impl Installed {
     /// The entry in the form of a multipart reply.
     pub(super) fn stats(&self, now: u64) -> FlowStats {
         let (duration_sec, duration_nsec) = self.age(now);
-        let (packets, bytes) = self.counted();
+        let (packets, bytes) = self.reported();
         FlowStats {
             table: self.entry.table,
             duration_sec,

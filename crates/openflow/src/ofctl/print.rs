@@ -10,7 +10,7 @@ use super::groups::TYPES;
 use crate::act::{Action, Instruction};
 use crate::flow::{FlowCommand, FlowMod};
 use crate::group::GroupType;
-use crate::multipart::{FlowStats, GroupDesc};
+use crate::multipart::{FlowStats, GroupDesc, NOT_COUNTED};
 use crate::oxm::{Field, Oxm};
 use crate::port::reserved;
 use crate::{Match, group, table};
@@ -31,7 +31,11 @@ pub fn flow_text_with(flow: &FlowStats, with_counters: bool, names: Ports<'_>) -
     }
     let _ = write!(text, "table={}, ", flow.table);
     if with_counters {
-        let _ = write!(text, "n_packets={}, n_bytes={}, ", flow.packets, flow.bytes);
+        for (name, count) in [("n_packets", flow.packets), ("n_bytes", flow.bytes)] {
+            if count != NOT_COUNTED {
+                let _ = write!(text, "{name}={count}, ");
+            }
+        }
     }
     text += &settings(flow.idle_timeout, flow.hard_timeout, flow.importance, flow.flags, ", ");
     text += &rule(flow.priority, &flow.matching, &flow.instructions, names);

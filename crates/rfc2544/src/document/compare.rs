@@ -1,6 +1,7 @@
 //! Comparison of two platforms with ratios, as in figures 2 and 3 of Lanner's paper.
 
 use flowyard_report::{Cell, Column, Table, Tone};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::data::{Document, Time};
@@ -9,7 +10,7 @@ use crate::suite::AtSize;
 use crate::traffic::Genome;
 
 /// Throughput of two platforms at one frame size, in frames per second per port.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The frame size.
     pub size: Genome,
@@ -25,7 +26,7 @@ pub struct Pair {
 }
 
 /// Two platforms at all frame sizes that both were tested with.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// Platform A.
     pub a: String,

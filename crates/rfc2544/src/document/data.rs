@@ -1,5 +1,6 @@
 //! The data of a result document.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compliance::Compliance;
@@ -7,7 +8,7 @@ use crate::qualify::Check;
 use crate::suite::{AtSize, Results};
 
 /// The kind of clock. Results of the two kinds are never shown in one table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Time {
     /// A simulated clock: results are exactly repeatable.
@@ -17,7 +18,7 @@ pub enum Time {
 }
 
 /// The machine of a run.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Model name of the CPU.
     pub processor: String,
@@ -32,7 +33,7 @@ pub struct Machine {
 }
 
 /// The complete description of a run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
     /// The kind of clock.
     pub time: Time,

@@ -7,6 +7,7 @@
 //! result that the tester limited is a lower bound, so its device is not shown to be slower.
 
 use flowyard_report::{Cell, Column, Table, Tone, num};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::data::{Document, Time};
@@ -15,7 +16,7 @@ use crate::suite::Spread;
 use crate::traffic::Genome;
 
 /// A device with its repetitions at one frame size.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Ranked {
     /// The name of the device.
     pub name: String,
@@ -27,7 +28,7 @@ pub struct Ranked {
 
 /// The order at one frame size: by place, and by descending median among devices that share a
 /// place.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Order {
     /// The frame size.
     pub size: Genome,

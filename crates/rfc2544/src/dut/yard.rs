@@ -28,6 +28,7 @@ use flowyard_works::{Bridge, Forward, floods};
 use flowyard_yard::blueprint::{PortPlan, QueuePlan, SteerPlan};
 use flowyard_yard::work::{Around, Work};
 use flowyard_yard::{Blueprint, Parts, Tick, Yard};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::{Dut, State};
@@ -40,7 +41,7 @@ mod wires;
 use wires::{In, Out, Wires};
 
 /// The work of the cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
     /// Forwards from port 2n to port 2n + 1 and back.
@@ -50,7 +51,7 @@ pub enum Job {
 }
 
 /// The configuration of a simulated yard, and the modelled costs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct YardSpec {
     /// Number of ports; port p belongs to core p modulo `cores`.
     pub ports: u8,

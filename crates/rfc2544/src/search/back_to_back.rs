@@ -5,6 +5,7 @@
 //! forwards frames while the burst arrives (RFC 9004 section 6.4).
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -12,7 +13,7 @@ use crate::line::Load;
 use crate::trial::{Trial, TrialResult};
 
 /// Parameters of the search.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
     /// The line rate.
     pub max: Load,
@@ -27,7 +28,7 @@ pub struct Config {
 }
 
 /// The result.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// The longest burst without loss of each repetition, in frames.
     pub bursts: Vec<u64>,

@@ -5,6 +5,7 @@
 //! are a load of n / interval.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Search;
@@ -16,7 +17,7 @@ use crate::trial::{Shape, Trial, TrialResult};
 pub const SIZES: [u64; 4] = [16, 64, 256, 1024];
 
 /// The result for one burst size.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// Frames per burst.
     pub frames: u64,

@@ -6,6 +6,7 @@
 //! packet delay variation (PDV) is computed from all frames.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -13,7 +14,7 @@ use crate::line::Load;
 use crate::trial::{SECOND, Trial, TrialResult};
 
 /// Parameters of the streams.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
     /// The load: the throughput.
     pub load: Load,
@@ -38,7 +39,7 @@ impl Config {
 }
 
 /// Latency by RFC 2544.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Delay {
     /// Latency of each trial's tagged frame in nanoseconds; lost frames are left out.
     pub samples_ns: Vec<Nanos>,
@@ -94,7 +95,7 @@ impl Search for Rfc2544Latency {
 }
 
 /// Latency by RFC 8219. Each array has the median, 1st and 99th percentile over the trials.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Variation {
     /// Typical latency.
     pub tl_ns: [Nanos; 3],

@@ -9,10 +9,11 @@
 //! These searches return a [`Probe`] instead of a trial; the caller runs it.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A probe: learning frames from `addresses` addresses, then one frame to each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
     /// Number of addresses.
     pub addresses: u32,
@@ -21,7 +22,7 @@ pub struct Probe {
 }
 
 /// The result of a probe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Probed {
     /// Frames received at the right port only.
     pub forwarded: u32,

@@ -3,6 +3,7 @@
 //! as one without loss.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -10,7 +11,7 @@ use crate::line::Load;
 use crate::trial::{Counts, Trial, TrialResult};
 
 /// One step of the load.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Load in percent of the line rate.
     pub percent: u64,

@@ -11,6 +11,7 @@
 //! the bounds of the previous stage. RFC 2544's throughput is the goal {60 s, 60 s, 0, 0}.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -22,7 +23,7 @@ mod classify;
 pub use classify::{Class, Stats, classify, conditional_throughput};
 
 /// A search goal.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Goal {
     /// The name in reports.
     pub name: String,
@@ -76,7 +77,7 @@ impl Goal {
 }
 
 /// The result for a goal.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// The complete goal, needed to interpret the result.
     pub goal: Goal,

@@ -7,6 +7,7 @@
 //! rate) and from time stamps (last frame before to first frame after). The two should agree.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -86,7 +87,7 @@ impl Search for Recovery {
 }
 
 /// The outage caused by a reset.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ResetTime {
     /// Frame-based: lost frames divided by the offered rate.
     pub by_frames_ns: Nanos,

@@ -11,6 +11,7 @@
 //! is never reported as one at which the device loses frames.
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Retry, Search};
@@ -18,7 +19,7 @@ use crate::line::Load;
 use crate::trial::{Counts, SECOND, Trial, TrialResult};
 
 /// Parameters of the search.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
     /// The line rate.
     pub max: Load,
@@ -61,7 +62,7 @@ impl Config {
 }
 
 /// The result.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// The highest rate without loss; `None` if even the lowest rate has loss.
     pub load: Option<Load>,

@@ -1,12 +1,13 @@
 //! Spread of repeated searches, and whether a single figure may represent them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::line::Load;
 use crate::search::throughput::Answer;
 
 /// Results of repeated searches, in frames per second.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// Each result, in order of time; 0 if no rate without loss was found.
     pub runs_pps: Vec<f64>,

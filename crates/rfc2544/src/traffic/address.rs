@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use flowyard_flow::toeplitz::{Fields, MICROSOFT_KEY, Toeplitz};
 use flowyard_frame::{FlowKey, proto};
 use flowyard_testkit::{Build, Rng};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the addresses of flows are chosen. A flow has the same addresses in all trials.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Addresses {
     /// Start and increment: destination hosts 2, 3, 4 ... of one network. Devices that distribute
@@ -27,7 +28,7 @@ pub enum Addresses {
 }
 
 /// The IP version of the frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// IPv4 (RFC 2544).

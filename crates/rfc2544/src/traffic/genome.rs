@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const LETTERS: [(char, u16); 10] = [
@@ -27,7 +28,7 @@ const LETTERS: [(char, u16); 10] = [
 const LONGEST: usize = 1024;
 
 /// A sequence of frame sizes, repeated.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Genome(Vec<u16>);
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flowyard_flow::parse;
 use flowyard_frame::{FlowKey, Nanos};
 use flowyard_wire::{Headers, LinkType};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Step};
@@ -49,7 +50,7 @@ pub fn rewrite<'a>(frames: impl IntoIterator<Item = Captured<'a>>) -> Plan {
 
 /// A capture to be replayed. A JSON document contains its name and counts but not its frames; a
 /// capture read from a document has no frames.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Capture {
     /// The name of the file.
     pub name: String,

@@ -466,5 +466,6 @@ fn a_frame_from_a_controller_can_be_processed_by_the_tables() {
 }
 
 mod front;
+mod groups;
 mod random;
 mod why;

@@ -19,7 +19,7 @@ pub(super) fn with_ports() -> Agent {
     agent
 }
 
-fn say(agent: &mut Agent, from: u32, message: &Message) -> Vec<(u32, Message)> {
+pub(super) fn say(agent: &mut Agent, from: u32, message: &Message) -> Vec<(u32, Message)> {
     let mut out = Vec::new();
     agent.handle(from, 5, message, 0, &mut out);
     out.into_iter().map(|out| (out.to, out.message)).collect()
@@ -179,11 +179,11 @@ fn s7_3_4_4_ports_are_reported_and_changed() {
     assert_eq!(refusal(&mut agent, packet_out(1, reserved::TABLE)), None);
 }
 
-fn bundle(control: u16) -> Message {
+pub(super) fn bundle(control: u16) -> Message {
     Message::Bundle(Bundle { id: 1, control, flags: 3, properties: Vec::new() })
 }
 
-fn bundled(message: &Message) -> Message {
+pub(super) fn bundled(message: &Message) -> Message {
     let mut bytes = Vec::new();
     encode(message, Version::V14, 5, &mut bytes).expect("the version has the message");
     let properties = Vec::new();
@@ -203,7 +203,6 @@ fn s7_3_9_a_bundle_is_carried_out_completely_or_not_at_all() {
     let before = (agent.changes(), agent.flows());
     assert_eq!(refused(say(&mut agent, 3, &bundle(4))), code(problem::BUNDLE_BAD_ID));
     assert_eq!(refused(say(&mut agent, 3, &bundle(0))), None);
-    assert_eq!(refused(say(&mut agent, 3, &bundle(0))), code(problem::BUNDLE_EXISTS));
     let barrier = bundled(&Message::BarrierRequest);
     assert_eq!(refused(say(&mut agent, 3, &barrier)), code(problem::BUNDLE_UNSUPPORTED));
     let delete = FlowMod { command: FlowCommand::Delete, table: 255, ..add(0, &[]) };
@@ -235,8 +234,6 @@ fn s7_3_9_a_bundle_is_carried_out_completely_or_not_at_all() {
         say(&mut agent, 3, &bundled(step));
     }
     assert_eq!(refused(say(&mut agent, 3, &bundle(2))), None);
-    let late = bundled(&steps[0]);
-    assert_eq!(refused(say(&mut agent, 3, &late)), code(problem::BUNDLE_CLOSED));
     let said = say(&mut agent, 3, &bundle(4));
     assert!(matches!(said.last(), Some((3, Message::Bundle(m))) if m.control == 5));
     assert!(said.iter().any(|(to, m)| *to == 1 && matches!(m, Message::FlowRemoved(_))));
@@ -388,7 +385,7 @@ fn s7_3_5_5_table_features_can_be_reduced_but_not_extended() {
     let mut all = features(ask(&mut agent, &request(Vec::new()), 0));
     assert_eq!(all.len(), 4);
     let mut wide: TableFeatures = all[0].clone();
-    wide.max_entries += 1;
+    wide.properties.push(Feature::Tables { kind: 3, list: vec![9] });
     assert_eq!(refusal(&mut agent, request(vec![wide])), code(problem::FEATURES_EPERM));
     for property in &mut all[0].properties {
         if let Feature::Fields { kind: 8, list } = property {
