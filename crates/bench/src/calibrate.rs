@@ -183,9 +183,9 @@ fn yard(
             continue;
         }
         all = 0.0;
-        for (name, spans) in STAGES {
+        for (name, step, spans) in STAGES {
             let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)));
-            put(&format!("{prefix}_{name}_ns"), ns, what);
+            put(&format!("{prefix}_{name}_ns"), ns, &format!("{step}: {what}"));
             all += ns;
         }
     }
@@ -276,14 +276,18 @@ fn host(
     Ok(())
 }
 
-/// The model's stages, and the engine's stages that each consists of.
-const STAGES: [(&str, &[Span]); 6] = [
-    ("rx", &[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
-    ("enqueue", &[Span::Enqueue]),
-    ("dequeue", &[Span::Dequeue]),
-    ("work", &[Span::Work]),
-    ("complete", &[Span::Complete]),
-    ("tx", &[Span::Tx]),
+/// The model's stages, the step that each times, and the engine's stages that it consists of.
+const STAGES: [(&str, &str, &[Span]); 6] = [
+    (
+        "rx",
+        "receiving a frame, parsing it, and choosing its queue",
+        &[Span::Rx, Span::Parse, Span::Steer, Span::Settle],
+    ),
+    ("enqueue", "putting a frame into its queue", &[Span::Enqueue]),
+    ("dequeue", "taking a frame from its queue", &[Span::Dequeue]),
+    ("work", "the work on a frame, of which there is none", &[Span::Work]),
+    ("complete", "completing a frame in the queue's order", &[Span::Complete]),
+    ("tx", "transmitting a frame", &[Span::Tx]),
 ];
 
 fn sum(stages: &Stages, spans: &[Span]) -> f64 {

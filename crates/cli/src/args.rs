@@ -15,6 +15,14 @@ use crate::stop::{Stop, bad_input};
 
 mod rss;
 
+/// Parses a number of threads, which cannot be 0.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("must be a whole number of at least 1".into()),
+    }
+}
+
 /// The simulated adapter and host. Equal arguments and equal captures give equal results.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {

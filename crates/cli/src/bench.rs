@@ -5,6 +5,7 @@ use crate::stop::Stop;
 
 mod choices;
 pub(crate) mod compare;
+mod device;
 pub(crate) mod engine;
 pub(crate) mod generate;
 pub(crate) mod methods;
@@ -34,7 +35,8 @@ enum What {
     /// Test a device by RFC 2544: throughput, latency (also RFC 8219), frame loss rate, back-to-back
     /// frames (RFC 9004), recovery, reset (RFC 6201)
     Rfc2544(methods::Rfc2544),
-    /// Measure a device's throughput and its buffers by back-to-back frames (RFC 9004)
+    /// Measure a device's throughput, and the size of its buffers: the longest burst at line rate that it
+    /// forwards without loss (RFC 9004)
     Rfc9004(methods::Rfc9004),
     /// Search several loss ratios at once (MLRsearch): CSIT's NDR and PDR, and RFC 2544's throughput
     Mlrsearch(methods::Mlrsearch),

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     profile: Option<PathBuf>,
 
     /// Number of threads that compute models in parallel [default: the number of CPUs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::args::at_least_one)]
     threads: Option<usize>,
 
     /// Also write all figures with plots to this file, as one self-contained HTML page
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
     let here = calibrated(args, &names)?;
-    let threads = args.threads.unwrap_or_else(flowyard_bench::processors).max(1);
+    let threads = args.threads.unwrap_or_else(flowyard_bench::processors);
     let figures = make(&names, &Context { here: here.clone() }, threads)?;
 
     if let Some(path) = &args.html {

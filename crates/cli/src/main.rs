@@ -12,6 +12,7 @@ mod clock;
 mod doctor;
 mod explain;
 mod figures;
+mod help;
 mod interrupt;
 mod lb;
 mod logs;
@@ -30,7 +31,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// The version, and the commit from which the program was built.
 const VERSION: &str = env!("FLOWYARD_VERSION");
@@ -82,9 +83,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut command = help::laid_out(Cli::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let read = |mut matches| Cli::from_arg_matches_mut(&mut matches);
+    let cli = match parsed.and_then(read) {
         Ok(cli) => cli,
-        Err(error) if is_help(&error) => error.exit(),
+        Err(error) if is_help(&error) => return help::print(&error),
         Err(mut error) => {
             drop_suggestions(&mut error);
             return report(&usage(&error), 2);
@@ -166,15 +170,32 @@ fn usage(error: &clap::Error) -> String {
         if part.starts_with("For more information") {
             continue;
         }
-        line += match part.starts_with("    ") || part.starts_with("  <") || part.starts_with("  [")
-        {
+        let is_item = ["    ", "  <", "  [", "  -"].iter().any(|front| part.starts_with(front));
+        line += match is_item {
             _ if line.is_empty() => "",
             true => " ",
             false => "; ",
         };
         line += part.trim();
     }
-    line + "; try --help"
+    ranges(&line) + "; try --help"
+}
+
+/// Writes ranges of numbers in words: `150 is not in 1..=100` becomes `must be 1 to 100`.
+fn ranges(line: &str) -> String {
+    let Some((front, range)) = line.rsplit_once(" is not in ") else { return line.to_owned() };
+    let (range, behind) = range.split_once(';').map_or((range, ""), |(range, rest)| (range, rest));
+    let Some((from, to)) = range.split_once("..") else { return line.to_owned() };
+    // The value stands in the message already.
+    let front = front.rsplit_once(": ").map_or(front, |(front, _)| front);
+    let limits = match (from, to.strip_prefix('=')) {
+        ("", Some(to)) => format!("at most {to}"),
+        (from, Some(to)) => format!("{from} to {to}"),
+        (from, None) if to.is_empty() => format!("at least {from}"),
+        (from, None) => format!("{from} or more, and less than {to}"),
+    };
+    let behind = if behind.is_empty() { String::new() } else { format!(";{behind}") };
+    format!("{front}: must be {limits}{behind}")
 }
 
 #[cfg(test)]
@@ -200,5 +221,9 @@ mod tests {
             said("flowyard analyze --plicy x y").contains("similar argument exists: '--policy'")
         );
         assert!(said("flowyard analyse x").contains("similar subcommand exists: 'analyze'"));
+        let range = said("flowyard bench rfc2544 --repeat 150");
+        assert_eq!(range, "invalid value '150' for '--repeat <N>': must be 1 to 100; try --help");
+        let missing = said("flowyard nic sweep");
+        assert!(missing.contains("were not provided: --vary <KEY=A,B,...>"), "{missing}");
     }
 }

@@ -83,7 +83,7 @@ struct RunArgs {
     #[arg(long, value_name = "FACTOR", requires = "pcap_in")]
     speed: Option<f64>,
 
-    /// Write the transmitted frames to this capture file; their times are those of the last bit
+    /// Write the transmitted frames to this capture file; the time of a frame is when its last bit was sent
     #[arg(long, value_name = "FILE")]
     pcap_out: Option<PathBuf>,
 
@@ -142,7 +142,7 @@ struct TraceArgs {
 #[derive(clap::Args)]
 struct ShowArgs {
     /// Number of simulations to run in parallel [default: the number of CPUs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::args::at_least_one)]
     threads: Option<usize>,
 
     /// Simulated time that each simulation measures, in microseconds, 1 to 1000000
@@ -371,7 +371,8 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
         if args.csv {
             text += &exhibit.csv();
         } else {
-            text += &exhibit.table().to_text(&style);
+            let title = format!("{}: {}", exhibit.place, exhibit.title);
+            text += &exhibit.table().titled(title).to_text(&style);
             text += "\n";
         }
     }

@@ -44,6 +44,11 @@ fn write(text: &str) -> Result<(), Stop> {
     Ok(out.flush()?)
 }
 
+/// Prints a remark on standard error.
+pub(crate) fn note(line: &str) {
+    let _closed = writeln!(stderr(), "flowyard: {line}");
+}
+
 /// Prints `body` on standard output as a JSON document of the schema `name`.
 pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
     // Data: the same in every locale.

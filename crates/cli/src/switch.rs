@@ -7,6 +7,7 @@ pub(crate) mod document;
 mod edit;
 mod monitor;
 mod names;
+mod passed;
 mod print;
 mod query;
 mod session;

@@ -47,10 +47,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.count == 0 {
-        return Err(bad_input(
-            "--seconds: must be more than 0 and at most 3600; --count: must be at least 1",
-        ));
+    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
+        return Err(bad_input("--seconds: must be more than 0 and at most 3600"));
+    }
+    if args.count == 0 {
+        return Err(bad_input("--count: must be at least 1"));
     }
     let mut client = args.ask.connect()?;
     let request = Request::Trace(TraceRequest {

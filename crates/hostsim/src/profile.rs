@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
+use flowyard_report::toml_error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,12 +76,12 @@ pub struct Profile {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file is not a profile.
-    #[error("{name}: not a profile: {source}")]
+    #[error("{at}: not a profile: {what}")]
     Syntax {
-        /// The name of the file.
-        name: String,
-        /// The message of the parser.
-        source: Box<toml::de::Error>,
+        /// The file, the line and the column.
+        at: String,
+        /// What is wrong.
+        what: String,
     },
     /// There is no built-in profile of this name.
     #[error("no profile '{0}'; the built-in profiles are: {1}")]
@@ -128,9 +129,12 @@ impl Profile {
     /// # Errors
     /// When the text is not a profile, or one of its numbers is out of range.
     pub fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
-        let profile: Self = toml::from_str(text).map_err(|source| ProfileError::Syntax {
-            name: name.to_owned(),
-            source: Box::new(source),
+        let profile: Self = toml::from_str(text).map_err(|error| {
+            let (line, column) = toml_error::place(text, &error);
+            ProfileError::Syntax {
+                at: format!("{name}:{line}:{column}"),
+                what: toml_error::words(&error),
+            }
         })?;
         let Machine { sockets, cores, threads } = profile.machine;
         if !(1..=8).contains(&sockets) || !(1..=128).contains(&cores) || !(1..=2).contains(&threads)
@@ -219,7 +223,7 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_the_constant() {
         let told = |text: &str| Profile::parse("x.toml", text).unwrap_err().to_string();
-        assert!(told("name = 1").starts_with("x.toml: not a profile"));
+        assert_eq!(told("name = 1"), "x.toml:1:8: not a profile: must be text in quotes, not 1");
         let head = "name = \"x\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 1\n";
         assert!(told(&format!("{head}threads = 3\n[constants]\n")).contains("1 or 2 threads"));
         let bad = "threads = 1\n[constants.a_ns]\nvalue = -1.0\nhow = \"assumed\"\nsource = \"\"\n";

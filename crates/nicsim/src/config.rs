@@ -5,6 +5,7 @@
 //! key can be set on the command line as `section.key=value`.
 //! Thread-safety: values only.
 
+use flowyard_report::toml_error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -302,7 +303,17 @@ pub enum ConfigError {
         /// The accepted values.
         wanted: &'static str,
     },
-    /// The text is not valid TOML, or does not fit the keys.
+    /// The text of a file is not valid TOML, or does not fit the keys.
+    #[error("{line}:{column}: {what}")]
+    At {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// A value does not fit its key.
     #[error("{0}")]
     Toml(String),
     /// A setting is not `section.key=value`.
@@ -329,8 +340,10 @@ impl Config {
     /// # Errors
     /// When the text is not TOML, has an unknown key, or a value is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)
-            .map_err(|error| ConfigError::Toml(error.to_string().trim().to_owned()))?;
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let (line, column) = toml_error::place(text, &error);
+            ConfigError::At { line, column, what: toml_error::words(&error) }
+        })?;
         config.check()?;
         Ok(config)
     }
@@ -354,21 +367,23 @@ impl Config {
         let path = path.trim();
         let unknown = || ConfigError::Unknown { key: path.to_owned(), near: keys::nearest(path) };
         let (section, key) = path.split_once('.').ok_or_else(unknown)?;
-        let toml_error = |error: &dyn std::fmt::Display| {
+        let other = |error: &dyn std::fmt::Display| {
             ConfigError::Toml(format!("{path}: {}", error.to_string().trim()))
         };
         let parse = |text: &str| text.parse::<toml::Table>();
         let one = parse(&format!("v = {value}"))
             .or_else(|_| parse(&format!("v = {:?}", value.trim())))
-            .map_err(|error| toml_error(&error))?;
-        let mut all = toml::Table::try_from(&*self).map_err(|error| toml_error(&error))?;
+            .map_err(|error| ConfigError::Toml(format!("{path}: {}", toml_error::words(&error))))?;
+        let mut all = toml::Table::try_from(&*self).map_err(|error| other(&error))?;
         let table = all.get_mut(section).and_then(toml::Value::as_table_mut).ok_or_else(unknown)?;
         if !table.contains_key(key) {
             return Err(unknown());
         }
         let value = one.get("v").cloned().ok_or_else(wrong)?;
         table.insert(key.to_owned(), value);
-        *self = all.try_into().map_err(|error| toml_error(&error))?;
+        *self = all.try_into().map_err(|error: toml::de::Error| {
+            ConfigError::Toml(format!("{path} {}", toml_error::words(&error)))
+        })?;
         Ok(())
     }
 

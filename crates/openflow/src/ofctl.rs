@@ -11,7 +11,8 @@
 //! `tcp_src`). Actions become one apply-actions instruction; `goto_table`, `meter`,
 //! `write_metadata`, `clear_actions` and `write_actions(..)` may stand among them. Extensions of
 //! Open vSwitch (`resubmit`, registers, `ct`) are refused, with an error that names them. Blanks may
-//! stand around `=`. Wherever a port has a number, its name may be written.
+//! stand around `=`. Wherever a port has a number, its name may be written. Groups and meters to delete
+//! may be written as their number alone.
 //!
 //! Thread-safety: plain functions.
 

@@ -56,8 +56,9 @@ impl Known<'_> {
             Some(false) => self.list.push(Action::PushVlan(TAG)),
             None => {
                 return Err(no(
-                    "an action that adds a tag to untagged frames only; add dl_vlan or \
-                               vlan_vid to the match, so that it says which frames have a tag",
+                    "the version has no action that adds a tag only to frames without one; add dl_vlan \
+                     or vlan_vid to the match, so that it says which frames have a tag, or write \
+                     push_vlan first",
                 ));
             }
         }
@@ -78,7 +79,8 @@ impl Known<'_> {
         let eth = self.matching.exact(Field::EthType);
         let proto = self.matching.exact(Field::IpProto);
         let is_other = eth.is_some_and(|eth| !matches!(eth, 0x0800 | 0x86dd)) || proto.is_some();
-        let why = "an action on a port of any protocol; add tcp, udp or icmp to the match";
+        let why = "the version has no action on the port of any protocol; add tcp, udp or icmp to the \
+                   match";
         if is_other { Ok(()) } else { Err(no(why)) }
     }
 
@@ -95,6 +97,15 @@ impl Known<'_> {
                     self.list.push(Action::PopVlan);
                     self.tagged = None;
                 }
+            }
+            Action::PushVlan(_) => {
+                self.tagged = Some(true);
+                self.list.push(action.clone());
+            }
+            // Below the tag there may be another one.
+            Action::PopVlan => {
+                self.tagged = None;
+                self.list.push(action.clone());
             }
             Action::SetTpSrc(value) => return self.set_transport(false, *value),
             Action::SetTpDst(value) => return self.set_transport(true, *value),
@@ -116,8 +127,8 @@ impl Known<'_> {
 
     /// An action for 1.0. `next` is the action behind it.
     fn older(&mut self, action: &Action, next: Option<&Action>) -> Result<(), Problem> {
-        const UNTAGGED: &str = "an action on the tag of frames that may have none; add dl_vlan or \
-                                vlan_vid to the match, or write mod_vlan_vid, which adds a tag";
+        const UNTAGGED: &str = "the version has no action on the tag of frames that may have none; add \
+                                dl_vlan or vlan_vid to the match, or write mod_vlan_vid, which adds a tag";
         let sets = |field: Field, action: &Action| matches!(action, Action::SetField(oxm) if oxm.field == field);
         match action {
             Action::SetField(Oxm { field: Field::VlanVid | Field::VlanPcp, .. })
@@ -162,7 +173,9 @@ impl Known<'_> {
             Action::SetQueue(queue) => self.queue = *queue,
             Action::Output { port, .. } if self.queue != 0 && *port != reserved::CONTROLLER => {
                 if !(1..=reserved::IN_PORT).contains(port) {
-                    return Err(no("a queue of an output to several ports"));
+                    return Err(no(
+                        "the version has no queue of an output to several ports; write enqueue with one port",
+                    ));
                 }
                 self.list.push(Action::Enqueue { port: *port, queue: self.queue });
             }

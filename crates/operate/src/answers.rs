@@ -1,6 +1,7 @@
 //! Answers to queries on the control socket, assembled from published counters and from the cores'
 //! own answers.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use flowyard_flow::learn::elephant::Decision;
@@ -9,7 +10,7 @@ use flowyard_queue::Order;
 use flowyard_yard::ask::{Answer, Question};
 use flowyard_yard::{Counters, DropReason, Full, Handle, Place};
 
-use crate::fix::fix;
+use crate::fix::fix_in;
 use crate::names::name;
 use crate::protocol::{
     CoreState, CoreTables, Cores, DecisionState, DropState, DroppedState, Drops, Elephants, Entry,
@@ -146,16 +147,26 @@ pub fn decision(decision: &Decision) -> DecisionState {
 #[must_use]
 pub fn drops(yard: &Handle) -> Drops {
     let mut drops = Drops { at_s: seconds(yard.now()), ..Drops::default() };
+    let mut keys: HashMap<&str, (Nanos, FlowKey)> = HashMap::new();
     for (core, answer) in (0..).zip(yard.ask(&Question::Drops, PATIENCE)) {
         match answer {
-            Some(Answer::Drops(last)) => drops.last.extend(last.iter().map(|drop| DroppedState {
-                at_s: seconds(drop.at),
-                core: drop.core,
-                reason: drop.reason.name().into(),
-                place: name(yard.places(), drop.place),
-                flow: drop.key.map(|key| key.to_string()),
-                frames: drop.frames,
-            })),
+            Some(Answer::Drops(last)) => {
+                for drop in last.iter() {
+                    let is_newer =
+                        keys.get(drop.reason.name()).is_none_or(|(at, _)| *at <= drop.at);
+                    if let Some(key) = drop.key.filter(|_| is_newer) {
+                        keys.insert(drop.reason.name(), (drop.at, key));
+                    }
+                }
+                drops.last.extend(last.iter().map(|drop| DroppedState {
+                    at_s: seconds(drop.at),
+                    core: drop.core,
+                    reason: drop.reason.name().into(),
+                    place: name(yard.places(), drop.place),
+                    flow: drop.key.map(|key| key.to_string()),
+                    frames: drop.frames,
+                }));
+            }
             _ => drops.silent_cores.push(core),
         }
     }
@@ -167,7 +178,7 @@ pub fn drops(yard: &Handle) -> Drops {
         if frames > 0 {
             let last = drops.last.iter().rfind(|drop| drop.reason == reason.name());
             let place = last.map_or("its destination", |drop| drop.place.as_str());
-            let fix = fix(reason, place);
+            let fix = fix_in(yard, reason, place, keys.get(reason.name()).map(|(_, key)| key));
             drops.reasons.push(DropState { reason: reason.name().into(), cores, frames, fix });
         }
     }

@@ -1,6 +1,21 @@
 //! What can be done about dropped frames, for each drop reason.
 
-use flowyard_yard::DropReason;
+use flowyard_frame::FlowKey;
+use flowyard_yard::{DropReason, Handle};
+
+/// As [`fix`], for an engine whose work may be a switch. `key` is one of the frames.
+pub(crate) fn fix_in(
+    yard: &Handle,
+    reason: DropReason,
+    place: &str,
+    key: Option<&FlowKey>,
+) -> String {
+    let by_flow = match reason {
+        DropReason::Work => crate::switch::nowhere(yard, key),
+        _ => None,
+    };
+    by_flow.unwrap_or_else(|| fix(reason, place))
+}
 
 /// What can be done about frames that were dropped for `reason` at `place` (as `queue workers`).
 #[must_use]

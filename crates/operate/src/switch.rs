@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowyard_frame::FlowKey;
 use flowyard_openflow::Version;
 use flowyard_switch::{SwitchHub, Why, WhyAsked};
 use flowyard_yard::Handle;
@@ -52,6 +53,16 @@ pub fn controllers(yard: &Handle) -> Result<Controllers, String> {
     Ok(Controllers { connections: connections.into_iter().map(controller).collect() })
 }
 
+/// What can be done about frames that the work dropped, if the work is a switch. `key` is one of them.
+#[must_use]
+pub(crate) fn nowhere(yard: &Handle, key: Option<&FlowKey>) -> Option<String> {
+    let hub = yard.control_plane::<SwitchHub>()?;
+    let fields = key.map_or_else(|| "FIELDS".into(), |key| hub.fields(key));
+    Some(format!(
+        "the actions of its flow entries output it nowhere: 'flowyard switch why {fields}' shows them"
+    ))
+}
+
 /// The flow entries that a frame with these fields matches, and how further frames of its flow are
 /// handled.
 ///
@@ -81,6 +92,7 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
                 all = Some(SwitchWhy {
                     flow: flow.into(),
                     outputs: why.outputs,
+                    result: why.result,
                     miss_table: why.miss,
                     is_offloaded: why.answer.is_offloaded(),
                     answer,

@@ -23,7 +23,7 @@ use flowyard_yard::trace::{Dropped, Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::{PATIENCE, seconds};
-use crate::fix::fix;
+use crate::fix::{fix, fix_in};
 use crate::names::name;
 use crate::protocol::{StepState, Story, Trace, TraceRequest};
 
@@ -239,7 +239,7 @@ struct Stories<'a> {
     /// Size of the indirection table.
     entries: usize,
     /// Frames in flight, by buffer.
-    open: HashMap<u32, Story>,
+    open: HashMap<u32, (FlowKey, Story)>,
     trace: Trace,
 }
 
@@ -273,26 +273,28 @@ impl<'a> Stories<'a> {
 
     fn add(&mut self, event: &Event) {
         let outcome = match event.step {
-            Step::Received { .. } => {
-                self.open.insert(event.frame, Story::default());
+            Step::Received { key, .. } => {
+                self.open.insert(event.frame, (key, Story::default()));
                 None
             }
             Step::Sent { .. } => Some((SENT, None)),
             Step::Dropped { reason, at } => {
-                Some((reason.name(), Some(fix(reason, &name(self.yard.places(), at)))))
+                let key = self.open.get(&event.frame).map(|(key, _)| key);
+                let place = name(self.yard.places(), at);
+                Some((reason.name(), Some(fix_in(self.yard, reason, &place, key))))
             }
             _ => None,
         };
         let (stage, text) = self.describe(&event.step);
         // A frame that was received before the trace began has no story.
-        let Some(story) = self.open.get_mut(&event.frame) else { return };
+        let Some((_, story)) = self.open.get_mut(&event.frame) else { return };
         // The time is that of the start of the tick, but a core may dequeue a frame that was enqueued
         // later during its tick.
         let before = story.steps.last().map_or(0.0, |step| step.at_s);
         let (at_s, core) = (seconds(event.at).max(before), event.core);
         story.steps.push(StepState { at_s, core, stage: stage.into(), text });
         if let Some((outcome, fix)) = outcome
-            && let Some(mut story) = self.open.remove(&event.frame)
+            && let Some((_, mut story)) = self.open.remove(&event.frame)
         {
             (story.outcome, story.fix) = (outcome.into(), fix);
             self.trace.finished_frames += 1;
@@ -307,7 +309,7 @@ impl<'a> Stories<'a> {
     fn end(mut self) -> Trace {
         let room = self.count - self.trace.frames.len().min(self.count);
         if matches!(self.wanted, Wanted::All) {
-            let mut inside: Vec<_> = self.open.into_values().collect();
+            let mut inside: Vec<_> = self.open.into_values().map(|(_, story)| story).collect();
             let began = |story: &Story| story.steps.first().map_or(0.0, |step| step.at_s);
             inside.sort_by(|a, b| began(a).total_cmp(&began(b)));
             inside.truncate(room);

@@ -38,9 +38,17 @@ pub enum Kind {
     Measured,
     /// By the cycle-level model of the adapter, which has no fitted constant.
     Simulated,
+    /// An input of the run, so agreement says nothing.
+    Given,
 }
 
 impl Kind {
+    /// Whether agreement with the paper is evidence for the model.
+    #[must_use]
+    pub const fn is_evidence(self) -> bool {
+        !matches!(self, Self::Fitted | Self::Given)
+    }
+
     /// The word for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -49,6 +57,7 @@ impl Kind {
             Self::Fitted => "fitted",
             Self::Measured => "measured",
             Self::Simulated => "simulated",
+            Self::Given => "given",
         }
     }
 }
@@ -364,10 +373,11 @@ impl Spec {
 }
 
 impl Exhibit {
-    /// How many rows have an accepted range, and how many of those are within it.
+    /// How many rows whose agreement is evidence have an accepted range, and how many of those are within it.
     #[must_use]
     pub fn score(&self) -> (usize, usize) {
-        let of = self.rows.iter().filter_map(|row| row.within);
+        let rows = self.rows.iter().filter(|row| row.kind.is_evidence());
+        let of = rows.filter_map(|row| row.within);
         (of.clone().count(), of.filter(|within| *within).count())
     }
 

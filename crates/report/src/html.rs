@@ -3,7 +3,7 @@
 //! Everything is escaped by `maud`, and control characters are replaced before that. A file is written
 //! completely or not at all: [`write()`] fills a temporary file in the same folder and renames it.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -58,7 +58,14 @@ pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
 
 /// The error of the system without the name of the temporary file, which the user does not know.
 fn of_system(error: std::io::Error) -> std::io::Error {
-    if error.get_ref().is_some() { error.kind().into() } else { error }
+    match (error.get_ref(), error.kind()) {
+        (None, _) => error,
+        // The words of the standard library for this kind are "entity not found".
+        (_, ErrorKind::NotFound) => {
+            std::io::Error::new(ErrorKind::NotFound, "the folder does not exist")
+        }
+        (_, kind) => kind.into(),
+    }
 }
 
 const fn tone_class(tone: Tone) -> Option<&'static str> {
@@ -321,5 +328,6 @@ mod tests {
         let nowhere = folder.path().join("missing/report.html");
         let error = write(&nowhere, &Page::new("x")).unwrap_err();
         assert!(error.to_string().contains("missing/report.html"), "{error}");
+        assert!(error.to_string().contains("the folder does not exist"), "{error}");
     }
 }

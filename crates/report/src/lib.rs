@@ -28,6 +28,7 @@ pub mod plot;
 pub mod table;
 pub mod text;
 mod theme;
+pub mod toml_error;
 
 pub use json::Document;
 pub use num::Unit;

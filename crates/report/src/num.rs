@@ -120,6 +120,12 @@ impl IntoScale for (f64, &'static str) {
     }
 }
 
+/// A number with its noun: `1 core`, `1,024 cores`.
+#[must_use]
+pub fn count(value: u64, one: &str, more: &str) -> String {
+    format!("{} {}", exact(value), if value == 1 { one } else { more })
+}
+
 /// A whole number with all its digits and separators: `1,234,567`.
 #[must_use]
 pub fn exact(value: u64) -> String {

@@ -11,7 +11,7 @@ mod tables;
 pub use compare::{Comparison, compare};
 pub use data::{Document, Machine, Time};
 pub use notes::deviations;
-pub use page::page;
+pub use page::{page, traffic};
 pub use rank::{Order, Ranked, differ, rank, table as rank_table};
 pub use tables::tables;
 

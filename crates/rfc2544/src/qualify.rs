@@ -30,6 +30,9 @@ pub struct Check {
     pub observed: String,
     /// Whether the check passed.
     pub passed: bool,
+    /// Whether this is information only: a measured value without a limit, which always counts as passed.
+    #[serde(default)]
+    pub information: bool,
 }
 
 /// A wire: every frame leaves at the time it arrives.
@@ -121,8 +124,8 @@ pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
         // The last trial at that load gives the departure errors and the tester's own latency.
         let there = |row: &&Row| row.size == at.size && Some(row.trial.load) == load;
         let Some(row) = results.trials.iter().rfind(there) else { continue };
-        let Timing { late_frames, late_ns, p50_ns, p99_ns, max_ns, burst } = row.timing;
-        checks.push(check(
+        let Timing { late_frames, late_ns, p50_ns, p99_ns, max_ns, burst, .. } = row.timing;
+        checks.push(information(
             "T5",
             &format!("departure times, {} bytes", at.size),
             format!(
@@ -134,14 +137,12 @@ pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
                 show(p99_ns),
                 show(max_ns)
             ),
-            true,
         ));
         let [min, median, p99, max] = row.latency_ns.map(show);
-        checks.push(check(
+        checks.push(information(
             "T6",
             &format!("the tester's own latency, {} bytes", at.size),
             format!("minimum {min}, median {median}, 99 % {p99}, maximum {max}"),
-            true,
         ));
     }
     // A trial with unbalanced counters would have ended the run with an error.
@@ -244,7 +245,12 @@ fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
 }
 
 fn check(name: &str, check: &str, observed: String, passed: bool) -> Check {
-    Check { name: name.into(), check: check.into(), observed, passed }
+    Check { name: name.into(), check: check.into(), observed, passed, information: false }
+}
+
+/// A measured value without a limit.
+fn information(name: &str, check: &str, observed: String) -> Check {
+    Check { name: name.into(), check: check.into(), observed, passed: true, information: true }
 }
 
 /// The checks as a table.
@@ -256,7 +262,11 @@ pub fn table(checks: &[Check]) -> Table {
         .column(Column::text("observed"))
         .column(Column::text("passed"));
     for check in checks {
-        let (word, tone) = if check.passed { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+        let (word, tone) = match (check.information, check.passed) {
+            (true, _) => ("information", Tone::Dim),
+            (false, true) => ("yes", Tone::Good),
+            (false, false) => ("no", Tone::Bad),
+        };
         table.push([
             Cell::new(check.name.as_str()),
             Cell::new(check.check.as_str()),
@@ -270,6 +280,13 @@ pub fn table(checks: &[Check]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_without_a_limit_is_information() {
+        let checks = [information("T5", "departure times", "half late".into())];
+        let text = table(&checks).to_text(&flowyard_report::Style::plain());
+        assert!(text.contains("information") && !text.contains("yes"), "{text}");
+    }
 
     #[test]
     fn the_tester_qualifies() {

@@ -50,6 +50,9 @@ pub struct VirtualTester<D> {
     pub skips: bool,
 }
 
+/// A frame of a replay that leaves later than this after its time in the capture is late.
+const LATE: Nanos = 1_000_000;
+
 /// The tracker's maximum window under virtual time, in frames; later arrivals count as `stale`.
 const WINDOW: usize = 1 << 15;
 
@@ -107,6 +110,8 @@ struct Sender {
     line_ps: u128,
     /// The time of the next frame's last bit, in nanoseconds after the start.
     last: Nanos,
+    /// How much later than due the next frame leaves, because the line is busy.
+    late: Nanos,
 }
 
 impl Sender {
@@ -115,6 +120,7 @@ impl Sender {
         let due = plan.due_ns(trial, self.row);
         let size = u64::from(plan.step(self.row).size);
         let first = (u128::from(due) * 1000).max(self.line_ps);
+        self.late = (first / 1000) as Nanos - due;
         self.line_ps = first + u128::from(line.ps(size + OVERHEAD_BYTES));
         self.last = ((first + u128::from(line.ps(size))) / 1000) as Nanos;
     }
@@ -132,6 +138,8 @@ struct Run {
     /// Skipped time; the device's clock is behind the schedule by this amount.
     skipped_ns: Nanos,
     reset: Option<Nanos>,
+    /// Frames of a replay that left late, and the longest delay.
+    timing: Timing,
     /// When the trial ended early because a frame was lost, relative to the start.
     stopped_at: Option<Nanos>,
 }
@@ -149,6 +157,14 @@ impl Run {
     }
 }
 
+impl Run {
+    /// When the last bit of the last frame left so far, relative to the start.
+    fn last_departure(&self) -> Nanos {
+        let sent = self.senders.iter().filter(|sender| sender.row > 0);
+        sent.map(|sender| sender.last).max().unwrap_or(0)
+    }
+}
+
 impl<D: Dut> Measure for VirtualTester<D> {
     fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError> {
         if self.setup.learning {
@@ -156,7 +172,8 @@ impl<D: Dut> Measure for VirtualTester<D> {
         }
         let mut run = self.begin(trial);
         self.send(&mut run)?;
-        let sent_for = run.stopped_at.unwrap_or(trial.duration);
+        // Frames that wait for the line leave after the time at which they were due.
+        let sent_for = run.stopped_at.unwrap_or(trial.duration.max(run.last_departure()));
         let end = run.start + sent_for.saturating_sub(run.skipped_ns) + self.setup.residue;
         self.dut.collect(end, &mut |at, port, frame| run.analyser.see(at, port, frame));
         self.now = end + self.setup.rest;
@@ -183,7 +200,7 @@ impl<D: Dut> VirtualTester<D> {
             let tags = tags.map(|row| (plan.tags_before(row), None));
             source.wanted = tags.collect();
             source.wanted.dedup_by_key(|(index, _)| *index);
-            let mut sender = Sender { row: 0, index: 0, line_ps: 0, last: 0 };
+            let mut sender = Sender { row: 0, index: 0, line_ps: 0, last: 0, late: 0 };
             sender.aim(trial, plan, self.setup.line);
             sender
         });
@@ -199,6 +216,7 @@ impl<D: Dut> VirtualTester<D> {
             skip: None,
             skipped_ns: 0,
             stopped_at: None,
+            timing: Timing { burst: 1, late_ns: LATE, ..Timing::default() },
             reset: match trial.shape {
                 Shape::Reset { at } => Some(at),
                 _ => None,
@@ -244,6 +262,10 @@ impl<D: Dut> VirtualTester<D> {
                 sender.index += 1;
             }
             self.dut.offer(now, at as u8, frame);
+            if plan.is_timed() {
+                run.timing.late_frames += u64::from(sender.late > LATE);
+                run.timing.max_ns = run.timing.max_ns.max(sender.late);
+            }
             sender.row += 1;
             if sender.row < run.rows {
                 sender.aim(&run.trial, plan, self.setup.line);
@@ -293,7 +315,8 @@ impl<D: Dut> VirtualTester<D> {
     }
 
     fn finish(&self, run: Run) -> TrialResult {
-        let Run { trial, rows, senders, mut analyser, skip, stopped_at, .. } = run;
+        let last_ns = run.last_departure();
+        let Run { trial, rows, senders, mut analyser, skip, stopped_at, timing, .. } = run;
         let (mut total, mut losses) = (Counts::default(), Losses::default());
         let (mut ports, mut tagged, mut repeated_frames) = (Vec::new(), Vec::new(), 0);
         for (at, (plan, sender)) in self.plans.iter().zip(&senders).enumerate() {
@@ -339,7 +362,7 @@ impl<D: Dut> VirtualTester<D> {
             latency: analyser.latency.finish(),
             tagged,
             losses,
-            timing: Timing { burst: 1, ..Timing::default() },
+            timing: Timing { last_ns, ..timing },
             repeated_frames,
             stopped_at,
             drops: Vec::new(),

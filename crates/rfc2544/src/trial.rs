@@ -318,7 +318,8 @@ pub struct TrialResult {
     pub drops: Vec<(String, u64)>,
 }
 
-/// How well the tester kept its schedule. Under virtual time all errors are zero.
+/// How well the tester kept its schedule. Under virtual time only the frames of a replay can be late, because
+/// they wait for the line.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// Frames that left more than `late_ns` after their scheduled time.
@@ -333,6 +334,9 @@ pub struct Timing {
     pub max_ns: Nanos,
     /// Maximum number of frames passed to the port per call.
     pub burst: u32,
+    /// Under virtual time: when the last frame had left, relative to the start.
+    #[serde(default)]
+    pub last_ns: Nanos,
 }
 
 impl TrialResult {
@@ -340,6 +344,19 @@ impl TrialResult {
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.counts.fault()
+    }
+
+    /// How long frames were sent: the duration of the trial, or longer if frames waited for the line.
+    #[must_use]
+    pub fn sent_for(&self) -> Nanos {
+        self.trial.duration.max(self.timing.last_ns)
+    }
+
+    /// The mean rate at which each of `ports` ports sent, in frames per second.
+    #[must_use]
+    pub fn sent_pps(&self, ports: usize) -> f64 {
+        let seconds = self.sent_for() as f64 / SECOND as f64;
+        self.counts.sent as f64 / ports.max(1) as f64 / seconds
     }
 
     /// Checks that every frame is accounted for.

@@ -5,6 +5,7 @@
 //! Thread-safety: plain data, one owner.
 
 use flowyard_openflow::change::Punt;
+use flowyard_yard::DropReason;
 
 use crate::packet::Packet;
 
@@ -67,6 +68,22 @@ pub enum Reason {
     Filtered,
     /// It was sent only to a controller.
     Controller,
+}
+
+impl Reason {
+    /// The reason under which such a frame is counted.
+    pub(crate) const fn counted(reason: Option<Self>) -> DropReason {
+        match reason {
+            Some(Self::Miss) => DropReason::NoFlow,
+            Some(Self::Meter) => DropReason::Metered,
+            Some(Self::Ttl) => DropReason::TtlExpired,
+            Some(Self::Incomplete) => DropReason::Incomplete,
+            Some(Self::TooLong) => DropReason::TooLong,
+            Some(Self::Filtered | Self::NotReceived) => DropReason::Filtered,
+            Some(Self::Controller) => DropReason::Punted,
+            Some(Self::NoOutput) | None => DropReason::Work,
+        }
+    }
 }
 
 /// The results of processing a frame, and frames for the controllers.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use flowyard_frame::{FlowKey, proto};
 use flowyard_openflow::act::Instruction;
 
 /// How the frames of a flow are processed.
@@ -17,6 +18,8 @@ pub struct Why {
     /// Where the frame goes: a sentence for each output, and for each group with its bucket. Empty if it is
     /// dropped, or if the fields do not determine it.
     pub outputs: Vec<String>,
+    /// The result for the frame: `port 2 (east)`, or `dropped (no_flow)`.
+    pub result: String,
     /// The table in which no flow matches, if there is one.
     pub miss: Option<u8>,
     /// How its second frame is processed, unless lookups in the cache are paused.
@@ -53,6 +56,8 @@ pub enum Answer {
     },
     /// By the cache, which has the flows; their actions are applied to each frame.
     Cached,
+    /// By the cache, which has the flows; they have no actions.
+    CachedDrop,
     /// By the cache, which has the result that no flow matches.
     CachedMiss,
     /// By the tables: there is no cache.
@@ -89,7 +94,10 @@ impl fmt::Display for Why {
         if self.answer.is_offloaded() && !self.is_known {
             f.write_str("\nthe cache has no entry for it now: the tables process the next frame")?;
         }
-        self.rest.map_or(Ok(()), |rest| write!(f, "\n{rest}"))
+        if let Some(rest) = self.rest {
+            write!(f, "\n{rest}")?;
+        }
+        write!(f, "\nresult: {}", self.result)
     }
 }
 
@@ -110,7 +118,11 @@ impl Answer {
     pub const fn is_offloaded(&self) -> bool {
         matches!(
             self,
-            Self::Mapped { .. } | Self::MappedNowhere { .. } | Self::Cached | Self::CachedMiss
+            Self::Mapped { .. }
+                | Self::MappedNowhere { .. }
+                | Self::Cached
+                | Self::CachedDrop
+                | Self::CachedMiss
         )
     }
 }
@@ -119,19 +131,22 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapped { port } => {
-                write!(f, "offloaded: the port mapping sends it to port {port}")
+                write!(f, "can be offloaded: the port mapping sends it to port {port}")
             }
             Self::MappedNowhere { port } => write!(
                 f,
-                "offloaded: the port mapping drops it, because port {port} does not exist or does not send"
+                "can be offloaded: the port mapping drops it, because port {port} does not exist or does not send"
             ),
             Self::Cached => write!(
                 f,
-                "offloaded: the lookup is cached; the actions still run for each frame, because they are not a \
+                "can be offloaded: the lookup can be cached; the actions still run for each frame, because they are not a \
                  single output"
             ),
+            Self::CachedDrop => {
+                write!(f, "can be offloaded: the lookup can be cached; there are no actions to run")
+            }
             Self::CachedMiss => {
-                write!(f, "offloaded: the lookup is cached; no flow matches")
+                write!(f, "can be offloaded: the lookup can be cached; no flow matches")
             }
             Self::NoCache => {
                 write!(f, "not offloaded: there is no cache; set 'cache_entries' in [switch]")
@@ -147,5 +162,83 @@ impl fmt::Display for Answer {
                  headers"
             ),
         }
+    }
+}
+
+/// The fields of a frame as the text that `flowyard switch why` takes. `in_port` is the name of the port that
+/// received it.
+pub(crate) fn fields(key: &FlowKey, in_port: &str) -> String {
+    let mac = |address: &[u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
+    let mut list = vec![
+        format!("in_port={in_port}"),
+        format!("dl_src={}", mac(&key.eth_src)),
+        format!("dl_dst={}", mac(&key.eth_dst)),
+    ];
+    if key.vlan_tci & 0xfff != 0 {
+        list.push(format!("dl_vlan={}", key.vlan_tci & 0xfff));
+    }
+    let (Some(src), Some(dst)) = (key.src_ip(), key.dst_ip()) else {
+        list.push(format!("dl_type=0x{:04x}", key.eth_type));
+        return list.join(",");
+    };
+    let (six, names) = match src.is_ipv6() {
+        true => ("6", ["ipv6_src", "ipv6_dst"]),
+        false => ("", ["nw_src", "nw_dst"]),
+    };
+    let transport = match key.proto {
+        proto::TCP => Some("tcp"),
+        proto::UDP => Some("udp"),
+        proto::SCTP => Some("sctp"),
+        _ => None,
+    };
+    match (transport, key.proto) {
+        (Some(name), _) => list.push(format!("{name}{six}")),
+        (None, proto::ICMP) if six.is_empty() => list.push("icmp".into()),
+        (None, proto::ICMPV6) if !six.is_empty() => list.push("icmp6".into()),
+        (None, number) => {
+            list.push(format!("{},nw_proto={number}", if six.is_empty() { "ip" } else { "ipv6" }))
+        }
+    }
+    list.push(format!("{}={src},{}={dst}", names[0], names[1]));
+    if let Some(name) = transport.filter(|_| key.frag < 2) {
+        list.push(format!("{name}_src={},{name}_dst={}", key.sport, key.dport));
+    }
+    list.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_openflow::flow::FlowCommand;
+    use flowyard_openflow::ofctl;
+
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_frame_are_a_match() {
+        for (flow, text) in [
+            (
+                "tcp 10.0.0.1:1 > 10.0.0.2:2",
+                "tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1,tcp_dst=2",
+            ),
+            (
+                "udp [fe80::1]:1 > [fe80::2]:2",
+                "udp6,ipv6_src=fe80::1,ipv6_dst=fe80::2,udp_src=1,udp_dst=2",
+            ),
+            ("icmp 10.0.0.1 > 10.0.0.2", "icmp,nw_src=10.0.0.1,nw_dst=10.0.0.2"),
+            ("gre 10.0.0.1 > 10.0.0.2", "ip,nw_proto=47,nw_src=10.0.0.1,nw_dst=10.0.0.2"),
+            ("proto 89 fe80::1 > fe80::2", "ipv6,nw_proto=89,ipv6_src=fe80::1,ipv6_dst=fe80::2"),
+        ] {
+            let said = fields(&flow.parse().expect("a flow"), "west");
+            let macs = "dl_src=00:00:00:00:00:00,dl_dst=00:00:00:00:00:00";
+            assert_eq!(said, format!("in_port=west,{macs},{text}"));
+            let read = ofctl::flow_with(&said, FlowCommand::Delete, &[("west", 1)]);
+            assert!(read.is_ok(), "{said}: {read:?}");
+        }
+        let arp = FlowKey { eth_type: 0x0806, vlan_tci: 0x2005, ..FlowKey::ZERO };
+        assert!(
+            fields(&arp, "west").ends_with(",dl_vlan=5,dl_type=0x0806"),
+            "{}",
+            fields(&arp, "west")
+        );
     }
 }

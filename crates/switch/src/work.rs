@@ -19,15 +19,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
+use crate::why::fields;
 use crate::{Arrival, Bytes, Datapath, Effects, Key, Reason, Seen, Settings};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_frame::{Action, Batch, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::multipart::NOT_COUNTED;
 use flowyard_openflow::ofctl;
 use flowyard_openflow::oxm::Field;
-use flowyard_openflow::port::{Port, PortStats, Text};
+use flowyard_openflow::port::{Port, PortStats, Text, reserved};
 use flowyard_wire::LinkType;
 
 use flowyard_pool::Pool;
@@ -176,6 +177,16 @@ impl SwitchHub {
         let matching = read.map_err(|error| error.to_string())?.matching;
         let mut key = Key::ZERO;
         key.set(Field::VlanVid, 0);
+        let in_port = matching.exact(Field::InPort).map(|port| port as u32);
+        let is_known = |port| port > reserved::MAX || ports.iter().any(|(_, one)| *one == port);
+        if let Some(port) = in_port.filter(|port| !is_known(*port)) {
+            let names: Vec<String> =
+                ports.iter().map(|(name, port)| format!("{port} ({name})")).collect();
+            return Err(format!(
+                "in_port={port}: the switch has no such port; its ports are {}",
+                names.join(", ")
+            ));
+        }
         for oxm in &matching.0 {
             if !oxm.is_exact() {
                 return Err(format!(
@@ -188,6 +199,13 @@ impl SwitchHub {
             }
         }
         Ok(key)
+    }
+
+    /// The fields of a frame as a text that [`SwitchHub::key`] reads.
+    #[must_use]
+    pub fn fields(&self, key: &FlowKey) -> String {
+        let port = self.settings.ports.get(usize::from(key.in_port));
+        fields(key, port.map_or("PORT", |(.., name)| name))
     }
 
     /// The ports in their initial state.
@@ -260,19 +278,6 @@ pub struct Switch {
     numbers: Vec<(u32, u16)>,
 }
 
-fn reason(reason: Option<Reason>) -> DropReason {
-    match reason {
-        Some(Reason::Miss) => DropReason::NoFlow,
-        Some(Reason::Meter) => DropReason::Metered,
-        Some(Reason::Ttl) => DropReason::TtlExpired,
-        Some(Reason::Incomplete) => DropReason::Incomplete,
-        Some(Reason::TooLong) => DropReason::TooLong,
-        Some(Reason::Filtered | Reason::NotReceived) => DropReason::Filtered,
-        Some(Reason::Controller) => DropReason::Punted,
-        Some(Reason::NoOutput) | None => DropReason::Work,
-    }
-}
-
 impl Switch {
     /// The data plane.
     #[must_use]
@@ -305,7 +310,7 @@ impl Switch {
     /// Turns the effects of the frame in `lane` into its action.
     fn finish(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let Some((&last, others)) = self.out.sent.split_last() else {
-            return refuse(batch, lane, reason(self.out.reason));
+            return refuse(batch, lane, Reason::counted(self.out.reason));
         };
         // The frame itself is sent last, because the copies need the received bytes.
         let Some(port) = self.port(last.port) else {

@@ -6,6 +6,8 @@
 
 mod explain;
 
+pub(crate) use explain::Told;
+
 use std::sync::Arc;
 
 use flowyard_flow::table::l2::{L2, Learnt};

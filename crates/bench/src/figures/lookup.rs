@@ -68,7 +68,10 @@ pub(super) fn make(clock: &Clock) -> anyhow::Result<Exhibit> {
             ("exact", exact_ns(entries, clock)?),
         ];
         for (line, (name, ns)) in lines.iter_mut().zip(times) {
-            made.push(format!("{entries} entries, {name}"), ns);
+            made.push(
+                format!("{entries} {}, {name}", if entries == 1 { "entry" } else { "entries" }),
+                ns,
+            );
             line.push((entries as f64, ns));
         }
     }

@@ -61,6 +61,15 @@ impl Times {
     }
 }
 
+/// What each of [`Ops::NAMES`] times.
+const STEPS: [&str; 5] = [
+    "send of the request",
+    "time that the other CPU misses to receive the request",
+    "read of the request",
+    "send of the answer",
+    "read of the answer",
+];
+
 const NO_DATA: &str = "a socket did not receive what was sent to it";
 
 fn send(stream: &TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
@@ -379,8 +388,10 @@ pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(Strin
     let take = part(hops, median(&mut on_other.0[HOPS]));
     let what =
         "TCP over veth, the stack on the other CPU by RPS: a single request minus one of a burst";
-    all.push(("rps_ipi_send_ns".into(), send, what.into()));
-    all.push(("rps_ipi_take_ns".into(), take, what.into()));
+    let sent = "interrupting the other CPU, on the CPU that sends";
+    all.push(("rps_ipi_send_ns".into(), send, format!("{sent}: {what}")));
+    let taken = "taking the interrupt, on the CPU that is interrupted";
+    all.push(("rps_ipi_take_ns".into(), take, format!("{taken}: {what}")));
     all.push((
         "rps_burst_irqs".into(),
         irqs,
@@ -394,9 +405,9 @@ pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(Strin
         (Way::Hop, apart_hop, "ends on two CPUs, the stack on the server's CPU by RPS"),
         (Way::Away, on_other, "both ends on one CPU, the stack on the other by RPS"),
     ] {
-        for (op, times) in Ops::NAMES.iter().zip(&mut times.0) {
+        for ((op, step), times) in Ops::NAMES.iter().zip(STEPS).zip(&mut times.0) {
             let name = format!("tcp_{}_{op}_ns", way.name());
-            all.push((name, net(median(times)), format!("TCP over veth, {what}")));
+            all.push((name, net(median(times)), format!("{step}: TCP over veth, {what}")));
         }
     }
     all.push(("tcp_nothing_ns".into(), nothing, "read of a TCP socket that has no data".into()));

@@ -14,6 +14,7 @@ use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::qualify::{Check, faulty, loopback, modes};
 use flowyard_rfc2544::setup::{Setup, Topology, Waits};
 use flowyard_rfc2544::suite::{self, NoJournal};
+use flowyard_rfc2544::tag::{self, Cover, Seen};
 use flowyard_rfc2544::tester::{Measure, RealTester, Wire};
 use flowyard_rfc2544::traffic::{Addresses, Genome, Spec};
 use flowyard_rfc2544::{Dut, Trial};
@@ -118,7 +119,10 @@ fn run_device(
         for (port, wire) in ports.iter_mut().enumerate() {
             wire.receive(&mut |frame| {
                 seen = true;
-                device.offer(clock(), port as u8, frame);
+                // The kernel's own frames, such as IPv6 router solicitations, are not the tester's.
+                if tag::read(frame, Cover::Frame) != Seen::Foreign {
+                    device.offer(clock(), port as u8, frame);
+                }
             });
         }
         device.collect(clock(), &mut |_, port, frame| out.push((port, frame.to_vec())));

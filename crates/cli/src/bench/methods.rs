@@ -8,6 +8,7 @@ use flowyard_bench::machine::Before;
 use flowyard_bench::tester::journal::StateFile;
 use flowyard_bench::tester::{Command, LiveBench, Port, replay};
 use flowyard_frame::Nanos;
+use flowyard_report::text::paragraph;
 use flowyard_report::{Unit, html, num};
 use flowyard_rfc2544::compliance::judge;
 use flowyard_rfc2544::document::{self, Document, Time};
@@ -28,7 +29,7 @@ pub(crate) const SCHEMA: &str = "flowyard.bench/2";
 
 /// Version of the searches and the traffic. A state file of another version is refused, because its
 /// trials are not comparable with those of this version.
-const METHOD: u32 = 3;
+const METHOD: u32 = 4;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -91,9 +92,9 @@ pub(crate) struct Soak {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "sizes", "mix", "flows"])]
     replay: Option<PathBuf>,
 
-    /// Speed of the replay, 0.01 to 100; 1 is the speed of the capture
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "replay")]
-    speed: f64,
+    /// Speed of the replay, 0.01 to 100; 1 is the speed of the capture [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    speed: Option<f64>,
 
     /// Load in percent of the line rate, 1 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -117,22 +118,37 @@ pub(super) fn lanner(args: &Lanner) -> Result<(), Stop> {
 }
 
 pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
+    let speed = args.speed.unwrap_or(1.0);
+    if args.speed.is_some() && args.replay.is_none() {
+        return Err(bad_input("--speed: this is the speed of a replay; add --replay FILE"));
+    }
+    if !(0.01..=100.0).contains(&speed) {
+        return Err(bad_input(format!("--speed: must be 0.01 to 100, not {speed}")));
+    }
     let capture = args.replay.as_deref().map(replay::read).transpose()?;
     let fourteen_hours = Duration::from_secs(14 * 3600);
     let duration = match (args.duration, &capture) {
         (Some(duration), _) => values::time("--duration", duration)?,
         (None, None) => values::time("--duration", fourteen_hours)?,
         // Once through the capture at this speed.
-        (None, Some(capture)) => (capture.length_ns as f64 / args.speed) as u64,
+        (None, Some(capture)) => {
+            let ns = (capture.length_ns as f64 / speed) as u64;
+            if ns > values::LONGEST {
+                return Err(bad_input(format!(
+                    "--replay {}: at this speed the capture takes {}, and a run takes at most 1000h; add --duration \
+                     or --speed",
+                    capture.name,
+                    Unit::Nanos.show(ns as f64)
+                )));
+            }
+            ns
+        }
     };
     let mut profile =
         args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?;
     if let Some(capture) = capture {
-        if !(0.01..=100.0).contains(&args.speed) {
-            return Err(bad_input(format!("--speed: must be 0.01 to 100, not {}", args.speed)));
-        }
         // In percent: 100 is the capture's own speed.
-        profile.speed = Some((args.speed * 100.0).round() as u64);
+        profile.speed = Some((speed * 100.0).round() as u64);
         profile.flows = capture.flows();
         profile.set_mix(Mix::Replay(capture)).map_err(bad_input)?;
     }
@@ -211,7 +227,19 @@ fn measure(options: &Options, profile: &Profile, journal: &mut StateFile) -> Res
     let clock = crate::clock::new();
     let is_real = !options.interfaces.is_empty();
     let mut steps = Steps::default();
+    let mut last = None;
     let mut watch = |step: &Step| {
+        // Without a terminal, there is a line for each test instead of the bar.
+        if bar.raw().is_none() && last.as_ref() != Some(&step.steps) {
+            last = Some(step.steps);
+            let (done, all) = step.steps;
+            output::note(&format!(
+                "test {} of {all}: {} bytes, {}",
+                done + 1,
+                step.size,
+                step.test
+            ));
+        }
         let left = steps.left(clock(), step, is_real);
         bar.message(describe(step, &left));
     };
@@ -229,29 +257,33 @@ fn measure(options: &Options, profile: &Profile, journal: &mut StateFile) -> Res
 
 fn text(document: &Document) -> String {
     let style = style();
-    let mut text = format!("Device: {}\n\n", document.device);
-    let put = |text: &mut String, line: std::fmt::Arguments<'_>| {
-        let _infallible = text.write_fmt(line);
-        text.push('\n');
+    let mut text = String::new();
+    // Paragraphs are as wide as the terminal. `first` stands in front of them.
+    let put = |text: &mut String, first: &str, line: std::fmt::Arguments<'_>| {
+        let rest = " ".repeat(first.len());
+        text.push_str(&paragraph(&line.to_string(), first, &rest, &style));
     };
+    put(&mut text, "", format_args!("Device: {}", document.device));
+    put(&mut text, "", format_args!("{}", document::traffic(document)));
+    text.push('\n');
     for table in document::tables(document) {
-        put(&mut text, format_args!("{}", table.to_text(&style)));
+        let _infallible = writeln!(text, "{}", table.to_text(&style));
     }
-    let passed = document.tester.iter().filter(|check| check.passed).count();
-    let all = document.tester.len();
-    put(&mut text, format_args!("Tester: {passed} of {all} checks of the tester passed"));
+    let checks = || document.tester.iter().filter(|check| !check.information);
+    let (passed, all) = (checks().filter(|check| check.passed).count(), checks().count());
+    put(&mut text, "", format_args!("Tester: {passed} of {all} checks of the tester passed"));
     if document.results.profile.name == "rfc2544" {
-        put(&mut text, format_args!("{}", document.compliance.verdict));
+        put(&mut text, "", format_args!("{}", document.compliance.verdict));
         for point in document.compliance.points.iter().filter(|point| !point.met) {
             let strength = if point.must { "MUST" } else { "SHOULD" };
-            put(&mut text, format_args!("  {strength} {}: {}", point.section, point.text));
+            put(&mut text, "  ", format_args!("{strength} {}: {}", point.section, point.text));
         }
     }
     for (reason, count) in &document.drops {
-        put(&mut text, format_args!("Dropped frames, {reason}: {}", num::exact(*count)));
+        put(&mut text, "", format_args!("Dropped frames, {reason}: {}", num::exact(*count)));
     }
     for deviation in &document.deviations {
-        put(&mut text, format_args!("- {deviation}"));
+        put(&mut text, "- ", format_args!("{deviation}"));
     }
     text
 }

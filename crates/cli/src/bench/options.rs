@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flowyard_frame::Nanos;
-use flowyard_rfc2544::dut::{Job, YardSpec};
+use flowyard_rfc2544::dut::YardSpec;
 use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
 use flowyard_rfc2544::traffic::{Family, Genome, Mix};
 
-use super::choices::{AddressKind, CoverPart, FilterCount, PortKind, TestName, TopologyKind};
+use super::choices::{AddressKind, CoverPart, PortKind, TestName, TopologyKind};
+use super::device::Simulated;
 use super::{qualify, values};
 use crate::stop::{Stop, bad_input};
 
@@ -84,42 +84,12 @@ pub(super) struct Options {
     #[arg(long, value_name = "PART", default_value = "frame", help_heading = "Device")]
     cover: CoverPart,
 
-    /// Number of ports of the device, 2 to 8 [default: 2, or the number of --interfaces]
+    /// Number of ports of the device, 2 to 8 [default: 2; with --interfaces, one for each of them]
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
 
-    /// Packet filters in the simulated device (RFC 2544 section 11.4.1)
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Device")]
-    filters: FilterCount,
-
-    /// Number of cores of the simulated device, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Device")]
-    cores: u8,
-
-    /// The simulated device spreads each flow over all cores, in order, instead of giving each flow to
-    /// one core
-    #[arg(long, help_heading = "Device")]
-    ordered: bool,
-
-    /// The simulated device is an Ethernet switch that can learn N addresses, instead of a forwarder
-    #[arg(long, value_name = "N", help_heading = "Device")]
-    bridge: Option<u32>,
-
-    /// Time that a core of the simulated device needs per frame, at most 1s
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = humantime::parse_duration, help_heading = "Device")]
-    frame_cost: Duration,
-
-    /// Additional time per batch of up to 32 frames, at most 1s
-    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration, help_heading = "Device")]
-    batch_cost: Duration,
-
-    /// Additional time per byte, in picoseconds
-    #[arg(long, value_name = "PS", default_value_t = 10_000, help_heading = "Device")]
-    byte_cost_ps: u64,
-
-    /// Capacity of each receive ring of the simulated device, in frames
-    #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Device")]
-    ring: u32,
+    #[command(flatten)]
+    simulated: Simulated,
 
     /// Duration of each trial in seconds, with --interfaces [default: 2]
     #[arg(long, value_name = "SECONDS", conflicts_with = "trial", help_heading = "Method")]
@@ -170,9 +140,15 @@ impl Options {
     /// The method's profile, changed by the user's options.
     pub(super) fn profile(&self, of: impl Fn(Line, u8) -> Profile) -> Result<Profile, Stop> {
         let (ports, is_real) = (self.port_count()?, !self.interfaces.is_empty());
-        if !is_real && (self.seconds.is_some() || self.tester.is_some()) {
+        if !is_real && self.seconds.is_some() {
             return Err(bad_input(
-                "--seconds, --tester: these need --interfaces; use --trial for the simulated device",
+                "--seconds: this is the length of trials in real time, with --interfaces; use --trial for the \
+                 simulated device",
+            ));
+        }
+        if !is_real && self.tester.is_some() {
+            return Err(bad_input(
+                "--tester: the tester in virtual time has no limit of its own; leave it out, or add --interfaces",
             ));
         }
         let default = if is_real { Line::GBIT_1 } else { Line::MBIT_10 };
@@ -181,7 +157,7 @@ impl Options {
             profile = profile.brief(values::seconds(self.seconds.unwrap_or(2.0))?, 3);
         }
         profile.repeats = self.repeat.unwrap_or(profile.repeats);
-        (profile.cover, profile.filters) = (self.cover.into(), self.filters as u8);
+        (profile.cover, profile.filters) = (self.cover.into(), self.simulated.filters as u8);
         if let Some(path) = &self.tester {
             profile.limits = qualify::limits(path)?;
         }
@@ -225,6 +201,12 @@ impl Options {
                 "--interfaces: {real} interfaces for {ports} --ports; name one interface for each port"
             )));
         }
+        if real == 1 || real > 8 {
+            let names = if real == 1 { "name" } else { "names" };
+            return Err(bad_input(format!(
+                "--interfaces: needs 2 to 8 names, separated by commas, not {real} {names}"
+            )));
+        }
         if !(2..=8).contains(&ports) {
             return Err(bad_input(format!("--ports: must be 2 to 8, not {ports}")));
         }
@@ -240,7 +222,7 @@ impl Options {
             (None, topology) => topology,
         };
         match topology {
-            Topology::Mesh(_) if self.bridge.is_none() && self.interfaces.is_empty() => {
+            Topology::Mesh(_) if self.simulated.bridge.is_none() && self.interfaces.is_empty() => {
                 Err(bad_input(
                     "--topology mesh: the simulated device must be a switch; add --bridge 1024",
                 ))
@@ -273,7 +255,7 @@ impl Options {
     fn of_ipv6(&self, profile: &mut Profile) -> Result<(), Stop> {
         profile.family = Family::Ipv6;
         let least = profile.family.min_size();
-        if self.filters as u8 > 0 {
+        if self.simulated.filters as u8 > 0 {
             return Err(bad_input("--filters: the filters match IPv4 only; leave out --ipv6"));
         }
         for size in &mut profile.sizes {
@@ -322,30 +304,6 @@ impl Options {
 
     /// The simulated device.
     pub(super) fn yard(&self) -> Result<YardSpec, Stop> {
-        if self.cores == 0 || self.cores > 16 {
-            return Err(bad_input(format!("--cores: must be 1 to 16, not {}", self.cores)));
-        }
-        if self.ring == 0 || self.ring > 1 << 20 {
-            return Err(bad_input(format!("--ring: must be 1 to 1048576, not {}", self.ring)));
-        }
-        let nanos = |time: Duration| Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
-        let [frame_ns, batch_ns] = [self.frame_cost, self.batch_cost].map(nanos);
-        if frame_ns > 1_000_000_000 || batch_ns > 1_000_000_000 || self.byte_cost_ps > 1_000_000_000
-        {
-            return Err(bad_input(
-                "--frame-cost, --batch-cost: must be at most 1s; --byte-cost-ps: must be at most 1000000000",
-            ));
-        }
-        Ok(YardSpec {
-            cores: self.cores,
-            ordered: self.ordered,
-            job: self.bridge.map_or(Job::Forward, Job::Bridge),
-            frame_ns,
-            batch_ns,
-            byte_ps: self.byte_cost_ps,
-            ring_frames: self.ring,
-            filters: self.filters as u8,
-            ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
-        })
+        self.simulated.spec(self.line)
     }
 }

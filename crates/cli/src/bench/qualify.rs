@@ -121,8 +121,13 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         ([_, _], [_, _]) => {
             (around_faults(&args.job()?, &args.faulty, &crate::clock::new())?, Vec::new())
         }
+        ([_, _], _) => {
+            return Err(bad_input("--faulty: needs two names, separated by commas, such as c,d"));
+        }
         _ => {
-            return Err(bad_input("--interfaces, --faulty: give two interfaces each, such as a,b"));
+            return Err(bad_input(
+                "--interfaces: needs two names, separated by commas, such as a,b",
+            ));
         }
     };
     let passed = checks.iter().all(|check| check.passed);

@@ -42,7 +42,20 @@ pub(super) fn read(path: &Path) -> Result<Document, Stop> {
     let fix = "give a file with the output of a bench method with --json";
     let text =
         std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))?;
-    serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))
+    let wrong = |why: String| bad_input(format!("{name}: {why}; {fix}"));
+    let value: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("the file is not JSON: {error}")))?;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(schema) if schema.starts_with("flowyard.bench/") => {}
+        Some(schema) => {
+            return Err(wrong(format!("the file is a document of another kind ({schema})")));
+        }
+        None => {
+            return Err(wrong("the file is not a document of flowyard: it names no schema".into()));
+        }
+    }
+    serde_json::from_value(value)
+        .map_err(|error| wrong(format!("the file is damaged, or of another version: {error}")))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
@@ -53,6 +66,11 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
                 "'{device}' has no files; write a device's name and files as kernel=a.json,b.json"
             ))
         })?;
+        if devices.iter().any(|(known, _): &(String, _)| known == name) {
+            return Err(bad_input(format!(
+                "'{name}' is named twice; name each device once, with all its files: {name}=a.json,b.json,c.json"
+            )));
+        }
         let documents = files.split(',').map(|file| read(Path::new(file)));
         devices.push((name.to_owned(), documents.collect::<Result<Vec<_>, _>>()?));
     }

@@ -8,10 +8,13 @@ use flowyard_rfc2544::traffic::Genome;
 
 use crate::stop::{Stop, bad_input};
 
+/// The longest trial, 1000 h.
+pub(super) const LONGEST: Nanos = 3_600_000_000_000_000;
+
 /// The duration of a trial, 1 ms to 1000 h.
 pub(super) fn time(option: &str, time: Duration) -> Result<Nanos, Stop> {
     match Nanos::try_from(time.as_nanos()) {
-        Ok(ns @ 1_000_000..=3_600_000_000_000_000) => Ok(ns),
+        Ok(ns @ 1_000_000..=LONGEST) => Ok(ns),
         _ => Err(bad_input(format!("{option}: must be 1ms to 1000h"))),
     }
 }
@@ -26,7 +29,7 @@ pub(super) fn seconds(seconds: f64) -> Result<Nanos, Stop> {
 /// Frame sizes separated by commas or blanks. A sequence of several sizes has `+` between them.
 pub(super) fn sizes(text: &str) -> Result<Vec<Genome>, Stop> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    let mut sizes = Vec::new();
+    let mut sizes: Vec<Genome> = Vec::new();
     for word in words {
         // 64x7,594x4 would be a list of two sizes: refused, because a sequence is meant.
         if word.contains('x') && !word.contains('+') && !word.starts_with("imix") {
@@ -35,7 +38,11 @@ pub(super) fn sizes(text: &str) -> Result<Vec<Genome>, Stop> {
                  64x7+594x4+1518"
             )));
         }
-        sizes.push(word.parse().map_err(|error| bad_input(format!("--sizes: {error}")))?);
+        let size = word.parse().map_err(|error| bad_input(format!("--sizes: {error}")))?;
+        // A size that is named twice is tested once.
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
     }
     if sizes.is_empty() {
         return Err(bad_input("--sizes: give at least one size, such as 64,1518"));
@@ -70,6 +77,7 @@ mod tests {
         assert_eq!(names("64,128"), ["64", "128"]);
         assert_eq!(names("64 128, 1518"), ["64", "128", "1518"]);
         assert_eq!(names("64x7+594x4+1518,1518"), ["64x7+594x4+1518", "1518"]);
+        assert_eq!(names("64,128,64"), ["64", "128"]);
         assert_eq!(names("imix")[0], "64x7+594x4+1518");
         assert_eq!(names("imix-csit,aag").len(), 2);
         let refused = sizes("64x7,594x4,1518").map_err(|stop| stop.to_string()).unwrap_err();

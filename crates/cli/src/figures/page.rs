@@ -23,10 +23,10 @@ pub(super) fn summary(figures: &[Exhibit]) -> Table {
         .column(Column::number("compared").unit("rows"))
         .column(Column::number("within tolerance").unit("rows"))
         .column(Column::number("tolerance"))
-        .column(Column::number("largest deviation").unit("fitted rows excluded"));
+        .column(Column::number("largest deviation").unit("of compared rows"));
     for figure in figures {
         let (of, within) = figure.score();
-        let predicted = figure.rows.iter().filter(|row| row.kind != Kind::Fitted);
+        let predicted = figure.rows.iter().filter(|row| row.kind.is_evidence());
         let most = predicted
             .filter_map(|row| row.deviation)
             .max_by(|a, b| a.abs().total_cmp(&b.abs()))
@@ -46,7 +46,7 @@ pub(super) fn summary(figures: &[Exhibit]) -> Table {
             Cell::new(most),
         ]);
     }
-    table
+    table.note("Rows that are fitted or given are not compared: their agreement says nothing about the model.")
 }
 
 /// Maximum number of rows to print in full beside a plot.
@@ -77,7 +77,7 @@ pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
         Card::new(name, format!("{within} of {of}")).detail("rows within tolerance")
     };
     let mut page = Page::new("Five papers compared with flowyard")
-        .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. A prediction comes from a model whose costs were obtained without that row. A fitted row was used to choose a cost; its agreement is not evidence.")
+        .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. A prediction comes from a model whose costs were obtained without that row. A fitted row was used to choose a cost, or follows from such a row; a given row is an input. Their agreement is not evidence, so they do not count as compared.")
         .command(line)
         .card(Card::new("Tables and figures", figures.len().to_string()))
         .card(card("Model against measurement", score(figures, "measured", |_| true)))

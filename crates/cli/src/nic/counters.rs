@@ -6,7 +6,7 @@ use flowyard_nicsim::device::DeviceCounters;
 use flowyard_nicsim::isa;
 use flowyard_nicsim::profile::{Category, Profile};
 use flowyard_nicsim::run::Outcome;
-use flowyard_report::{Cell, Column, Style, Table};
+use flowyard_report::{Cell, Column, Style, Table, num};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -68,11 +68,11 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
     let d = &outcome.window.devices;
     let limit = outcome.udp_limit_gbps();
     let mut text = format!(
-        "{} cores of {} MHz, {} banks, {} Gb/s link; {:.3} ms measured\n\
+        "{} of {} MHz, {}, {} Gb/s link; {:.3} ms measured\n\
          UDP {:.3} Gb/s of {limit:.3} ({:.2} %), {:.3} M frames/s\n\n",
-        outcome.config.chip.cores,
+        num::count(outcome.config.chip.cores.into(), "core", "cores"),
         outcome.config.chip.mhz,
-        outcome.config.chip.banks,
+        num::count(outcome.config.chip.banks.into(), "bank", "banks"),
         outcome.config.mac.link_gbps,
         outcome.seconds() * 1e3,
         outcome.udp_gbps(),

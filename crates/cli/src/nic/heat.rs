@@ -4,7 +4,7 @@ use flowyard_nicsim::counters::Heat;
 use flowyard_nicsim::isa;
 use flowyard_nicsim::profile::{Category, Function, Profile, categories};
 use flowyard_nicsim::run::Outcome;
-use flowyard_report::{Card, Cell, Column, Page, Section, Table};
+use flowyard_report::{Card, Cell, Column, Page, Section, Table, num};
 
 /// Tiles in a row of the map: six lines of the default instruction cache, which fill the page's width.
 const ROW: usize = 48;
@@ -103,8 +103,8 @@ pub(super) fn page(outcome: &Outcome) -> Page {
     ];
     let mut page = Page::new("Cycles of the adapter's cores")
         .subtitle(format!(
-            "{} cores, {} cycles each",
-            outcome.window.cores.len(),
+            "{}, {} cycles each",
+            num::count(outcome.window.cores.len() as u64, "core", "cores"),
             outcome.window.cycles
         ))
         .command(crate::output::command_line());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use flowyard_nicsim::config::Config;
+use flowyard_nicsim::config::{Config, ConfigError};
 use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::run::image;
@@ -14,7 +14,7 @@ pub(super) const BAR: &str = "{wide_bar} {pos} of {len} simulations, {eta} left"
 
 /// The number of simulations to run in parallel.
 pub(super) fn threads(wanted: Option<usize>) -> usize {
-    wanted.unwrap_or_else(flowyard_bench::processors).max(1)
+    wanted.unwrap_or_else(flowyard_bench::processors)
 }
 
 /// The simulated adapter.
@@ -41,8 +41,11 @@ impl MachineArgs {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
                     .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
-                Config::parse(&text)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?
+                Config::parse(&text).map_err(|error| match error {
+                    // The error begins with the line and the column.
+                    ConfigError::At { .. } => bad_input(format!("{}:{error}", path.display())),
+                    error => bad_input(format!("{}: {error}", path.display())),
+                })?
             }
         };
         for set in &self.sets {

@@ -20,7 +20,7 @@ pub(crate) const SCHEMA: &str = "flowyard.nic-sweep/1";
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  flowyard nic sweep --vary chip.cores=1,2,4,8,16 --set mac.link_gbps=25
+  flowyard nic sweep --vary chip.cores=1,2,4,8,16 --set mac.link_gbps=25 --set sdram.mhz=2500 --set chip.banks=16
   flowyard nic sweep --vary chip.banks=1,2,4,8 --vary chip.mhz=150,500/3,200
   flowyard nic sweep --vary firmware.bundle=1,2,4,8,16 --csv")]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     vary: Vec<String>,
 
     /// Number of simulations to run in parallel [default: the number of CPUs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::args::at_least_one)]
     threads: Option<usize>,
 
     /// Print JSON (schema flowyard.nic-sweep/1) instead of a table
@@ -67,6 +67,7 @@ struct Point {
     pipeline: f64,
     /// Frames that left out of order, changed or unexpectedly.
     errors: u64,
+    frame_memory_busy: f64,
 }
 
 /// The simulations of a sweep.
@@ -132,6 +133,9 @@ fn point(settings: Vec<String>, outcome: &Outcome) -> Point {
         conflict: share(total.conflict),
         pipeline: share(total.pipeline),
         errors: outcome.errors(),
+        frame_memory_busy: outcome.window.devices.sdram.busy_cycles as f64
+            / outcome.seconds()
+            / outcome.config.sdram.mhz.hz(),
     }
 }
 
@@ -156,13 +160,13 @@ impl Point {
 
 fn csv(keys: &[&str], points: &[Point]) -> String {
     let mut text = format!(
-        "{},udp_gbps,share_of_limit,frames_per_second,drop_share,ipc,load,conflict,pipeline,errors\n",
+        "{},udp_gbps,share_of_limit,frames_per_second,drop_share,ipc,load,conflict,pipeline,errors,frame_memory_busy\n",
         keys.join(",")
     );
     for p in points {
         let _infallible = writeln!(
             text,
-            "{},{:.6},{:.6},{:.1},{:.6},{:.6},{:.6},{:.6},{:.6},{}",
+            "{},{:.6},{:.6},{:.1},{:.6},{:.6},{:.6},{:.6},{:.6},{},{:.6}",
             p.values().collect::<Vec<_>>().join(","),
             p.udp_gbps,
             p.share_of_limit,
@@ -172,7 +176,8 @@ fn csv(keys: &[&str], points: &[Point]) -> String {
             p.load,
             p.conflict,
             p.pipeline,
-            p.errors
+            p.errors,
+            p.frame_memory_busy
         );
     }
     text
@@ -192,6 +197,7 @@ fn table(keys: &[&str], points: &[Point]) -> Table {
         ("load", ""),
         ("conflict", ""),
         ("pipeline", ""),
+        ("frame memory busy", "%"),
         ("errors", ""),
     ] {
         table = table.column(Column::number(name).unit(unit));
@@ -206,6 +212,7 @@ fn table(keys: &[&str], points: &[Point]) -> Table {
             format!("{:.3}", p.load),
             format!("{:.3}", p.conflict),
             format!("{:.3}", p.pipeline),
+            format!("{:.1}", 100.0 * p.frame_memory_busy),
             p.errors.to_string(),
         ];
         table.push(p.values().map(Cell::new).chain(numbers.map(Cell::new)));

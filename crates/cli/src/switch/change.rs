@@ -52,9 +52,37 @@ pub(super) struct Which {
     #[command(flatten)]
     at: At,
 
-    /// The match of the entries, such as tcp,nw_dst=10.0.0.0/8, or the number of a group or meter; in the
-    /// syntax of ovs-ofctl [default: all]
+    /// The match of the flows, such as tcp,nw_dst=10.0.0.0/8, in the syntax of ovs-ofctl [default: all]
     #[arg(default_value = "", hide_default_value = true)]
+    text: String,
+}
+
+#[derive(clap::Args)]
+pub(super) struct WhichGroup {
+    #[command(flatten)]
+    at: At,
+
+    /// The group: its number, or group_id=NUMBER [default: all groups]
+    #[arg(value_name = "GROUP", default_value = "", hide_default_value = true)]
+    text: String,
+}
+
+#[derive(clap::Args)]
+pub(super) struct WhichMeter {
+    #[command(flatten)]
+    at: At,
+
+    /// The meter: its number, or meter=NUMBER [default: all meters]
+    #[arg(value_name = "METER", default_value = "", hide_default_value = true)]
+    text: String,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Buckets {
+    #[command(flatten)]
+    at: At,
+
+    /// The group and the place, as group_id=NUMBER,command_bucket_id=PLACE, and the buckets to insert
     text: String,
 }
 
@@ -138,18 +166,18 @@ pub(super) enum Change {
         may_create: bool,
     },
     /// Delete all groups, or one
-    #[command(after_help = "Example:\n  flowyard switch del-groups tcp:127.0.0.1 group_id=1")]
-    DelGroups(Which),
+    #[command(after_help = "Example:\n  flowyard switch del-groups tcp:127.0.0.1 1")]
+    DelGroups(WhichGroup),
     /// Insert buckets into a group
     #[command(
-        after_help = "Example:\n  flowyard switch insert-buckets tcp:127.0.0.1 'group_id=1,command_bucket_id=last,bucket=actions=output:3'\n\ncommand_bucket_id is first, last (the default), or the position of a bucket, from 0, behind\nwhich the buckets are inserted. The group is read, changed and written back."
+        after_help = "Example:\n  flowyard switch insert-buckets tcp:127.0.0.1 'group_id=1,command_bucket_id=last,bucket=actions=output:3'\n\ncommand_bucket_id says where the new buckets go: first (before all others), last (after all others, the default), or a number N: after the bucket at position N, where the first bucket is 0. The group is read, changed and written back."
     )]
-    InsertBuckets(Which),
+    InsertBuckets(Buckets),
     /// Remove buckets from a group
     #[command(
         after_help = "Example:\n  flowyard switch remove-buckets tcp:127.0.0.1 group_id=1,command_bucket_id=0\n\ncommand_bucket_id is first, last (the default), all, or the position of a bucket, from 0."
     )]
-    RemoveBuckets(Which),
+    RemoveBuckets(Buckets),
     /// Add meters
     #[command(
         after_help = "Example:\n  flowyard switch add-meter tcp:127.0.0.1 'meter=1,kbps,band=type=drop,rate=1000'"
@@ -161,8 +189,8 @@ pub(super) enum Change {
     )]
     ModMeter(Texts),
     /// Delete all meters, or one
-    #[command(after_help = "Example:\n  flowyard switch del-meters tcp:127.0.0.1 meter=1")]
-    DelMeters(Which),
+    #[command(after_help = "Example:\n  flowyard switch del-meters tcp:127.0.0.1 1")]
+    DelMeters(WhichMeter),
     /// Enable or disable a port, or a part of what it does
     #[command(after_help = "Example:\n  flowyard switch mod-port tcp:127.0.0.1 west down")]
     ModPort {
@@ -214,7 +242,7 @@ pub(super) fn run(options: &Options, change: &Change) -> Result<(), Stop> {
         }
         Change::DelFlows { which, strict } => {
             let command = if *strict { FlowCommand::DeleteStrict } else { FlowCommand::Delete };
-            one(options, which, |ports| flow(&which.text, command, ports))
+            one(options, &which.at, |ports| flow(&which.text, command, ports))
         }
         Change::ReplaceFlows(InFile { at, file, how }) => {
             let mut session = Session::new(options, at);
@@ -237,18 +265,18 @@ pub(super) fn run(options: &Options, change: &Change) -> Result<(), Stop> {
             }
             apply(&mut session, &changes, &places, &texts.how)
         }
-        Change::DelGroups(which) => one(options, which, |ports| {
+        Change::DelGroups(which) => one(options, &which.at, |ports| {
             ofctl::group_with(&which.text, GroupCommand::Delete, ports).map(Message::GroupMod)
         }),
-        Change::InsertBuckets(Which { at, text }) => edit::buckets(options, at, text, true),
-        Change::RemoveBuckets(Which { at, text }) => edit::buckets(options, at, text, false),
+        Change::InsertBuckets(Buckets { at, text }) => edit::buckets(options, at, text, true),
+        Change::RemoveBuckets(Buckets { at, text }) => edit::buckets(options, at, text, false),
         Change::AddMeter(texts) => send(options, texts, |text, _| {
             ofctl::meter(text, MeterCommand::Add).map(Message::MeterMod)
         }),
         Change::ModMeter(texts) => send(options, texts, |text, _| {
             ofctl::meter(text, MeterCommand::Modify).map(Message::MeterMod)
         }),
-        Change::DelMeters(which) => one(options, which, |_| {
+        Change::DelMeters(which) => one(options, &which.at, |_| {
             ofctl::meter(&which.text, MeterCommand::Delete).map(Message::MeterMod)
         }),
         Change::ModPort { at, port, change } => mod_port(options, at, port, *change),
@@ -291,10 +319,10 @@ fn add_group(text: &str, ports: Ports<'_>) -> Result<Message, TextError> {
 /// Sends the change that a text means.
 fn one(
     options: &Options,
-    which: &Which,
+    at: &At,
     parse: impl Fn(Ports<'_>) -> Result<Message, TextError>,
 ) -> Result<(), Stop> {
-    let mut session = Session::new(options, &which.at);
+    let mut session = Session::new(options, at);
     let message = session.parse(parse)?;
     session.only(message)
 }
@@ -365,14 +393,17 @@ fn apply(
     let kept = changes.len() - refused.len();
     Err(Stop::Failed(match (changes.len(), refused.len()) {
         (1, _) => anyhow!("{said}"),
+        (2, 1) => anyhow!("{said}; the other change is in force"),
         (_, 1) => anyhow!("{said}; the other {kept} changes are in force"),
         (_, more) => {
             let others: Vec<String> = refused[1..].iter().take(20).map(place).collect();
             let dots = if more > 21 { "\n.." } else { "" };
-            anyhow!(
-                "{said}\n{}{dots}\n{more} changes were refused; the other {kept} are in force",
-                others.join("\n")
-            )
+            let kept = match kept {
+                0 => "none is in force".into(),
+                1 => "the other one is in force".into(),
+                kept => format!("the other {kept} are in force"),
+            };
+            anyhow!("{said}\n{}{dots}\n{more} changes were refused; {kept}", others.join("\n"))
         }
     }))
 }

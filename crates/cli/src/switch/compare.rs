@@ -16,7 +16,7 @@ use flowyard_openflow::{Message, group, table};
 use flowyard_operate::openflow::Endpoint;
 
 use super::connect::{At, Options, say};
-use super::session::{Session, Wrong, all};
+use super::session::{Session, Wrong, all, other_version, unwritten};
 use crate::stop::{Stop, bad_input};
 
 /// Flows by table, priority and match.
@@ -94,7 +94,8 @@ fn parsed(lines: &[(String, String)], ports: Ports<'_>) -> Result<Flows, Wrong> 
     Ok(by_key(flows?.into_iter()))
 }
 
-/// The flows of a switch.
+/// The flows of a switch. It is an error if the version of the connection cannot write all of them, because they
+/// would count as missing.
 fn installed(session: &mut Session<'_>) -> Result<Flows, Stop> {
     let filter = FlowFilter {
         table: table::ALL,
@@ -102,7 +103,14 @@ fn installed(session: &mut Session<'_>) -> Result<Flows, Stop> {
         out_group: group::ANY,
         ..FlowFilter::default()
     };
-    let flows = all!(session.client()?, Request::Flow(filter), Reply::Flow);
+    let flows = all!(session.client()?, Request::Flow(filter.clone()), Reply::Flow);
+    if let Some(missing) = unwritten(session.client()?, filter, flows.len()) {
+        let other = other_version(session.client()?);
+        return Err(Stop::Failed(anyhow!(
+            "{missing}, so the flows cannot be compared; {other} writes those of the other kind, and del-flows \
+             deletes both"
+        )));
+    }
     let flow = |stats: FlowStats| FlowMod {
         table: stats.table,
         priority: stats.priority,

@@ -9,9 +9,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("dump-group-features", "write dump-groups; the switch has all four types of groups"),
     ("probe", "write ping --count 1"),
     ("mod-meters", "write mod-meter"),
-    ("dump-meter", "write dump-meters"),
-    ("del-meter", "write del-meters SWITCH meter=NUMBER"),
-    ("del-group", "write del-groups SWITCH group_id=NUMBER"),
+    ("dump-meter", "write dump-meters SWITCH NUMBER"),
+    ("dump-group", "write dump-groups SWITCH NUMBER"),
+    ("del-meter", "write del-meters SWITCH NUMBER"),
+    ("del-group", "write del-groups SWITCH NUMBER"),
     ("del-flow", "write del-flows --strict"),
     ("mod-flow", "write mod-flows --strict"),
     ("set-frags", "leave it out; fragments are processed like other frames"),
@@ -43,6 +44,15 @@ pub(super) fn unknown(words: &[String], commands: &clap::Command) -> Stop {
         ));
     }
     if let Some((_, fix)) = ELSEWHERE.iter().find(|(name, _)| *name == word) {
+        // `dump-meter SWITCH 1`: the fix is the command to write.
+        let fix = match words.get(1) {
+            Some(switch) => fix.replace("SWITCH", switch),
+            None => (*fix).to_owned(),
+        };
+        let fix = match words.get(2) {
+            Some(number) if number.parse::<u32>().is_ok() => fix.replace("NUMBER", number),
+            _ => fix,
+        };
         return bad_input(format!("there is no command '{word}'; {fix}"));
     }
     let known = commands.get_subcommands().map(clap::Command::get_name);

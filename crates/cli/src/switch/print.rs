@@ -196,14 +196,26 @@ pub(super) fn meter_stats(stats: &MeterStats) -> String {
     )
 }
 
+/// A name of the specification as it is written in text: `NoMatch` is `no_match`.
+pub(super) fn snake(name: &impl std::fmt::Debug) -> String {
+    let mut text = String::new();
+    for c in format!("{name:?}").chars() {
+        if c.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.extend(c.to_lowercase());
+    }
+    text
+}
+
 fn packet_in(m: &PacketIn) -> String {
     let in_port = m.matching.exact(Field::InPort).unwrap_or(0);
     let shown: String = m.data.iter().take(64).map(|byte| format!("{byte:02x}")).collect();
     let more = if m.data.len() > 64 { ".." } else { "" };
     format!(
-        "packet-in: in_port={in_port} reason={:?} table={} cookie={:#x} total_len={} data_len={} \
+        "packet-in: in_port={in_port} reason={} table={} cookie={:#x} total_len={} data_len={} \
          buffer={:#x} data={shown}{more}",
-        m.reason,
+        snake(&m.reason),
         m.table,
         m.cookie,
         m.total,
@@ -227,7 +239,7 @@ fn removed(m: &FlowRemoved) -> String {
         ..FlowStats::default()
     };
     let text = ofctl::flow_text(&flow);
-    format!("flow-removed: reason={:?}{}", m.reason, text.trim_end_matches(" actions=drop"))
+    format!("flow-removed: reason={}{}", snake(&m.reason), text.trim_end_matches(" actions=drop"))
 }
 
 /// A message that the switch sent without a request.
@@ -243,9 +255,11 @@ pub(super) fn news(message: &Message) -> String {
             };
             format!("port-status: {what}:{}", port(&m.port))
         }
-        Message::TableStatus(m) => format!("table-status: table={} {:?}", m.table.table, m.reason),
+        Message::TableStatus(m) => {
+            format!("table-status: table={} {}", m.table.table, snake(&m.reason))
+        }
         Message::RoleStatus(m) => {
-            format!("role-status: {:?} generation={:#x}", m.role, m.generation)
+            format!("role-status: {} generation={:#x}", snake(&m.role), m.generation)
         }
         Message::FlowMod(m) => {
             let command = match m.command {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Subcommand;
+use flowyard_openflow::group::{GroupCommand, MeterCommand};
 use flowyard_openflow::multipart::{FlowFilter, Reply, Request};
 use flowyard_openflow::port::reserved;
 use flowyard_openflow::{Message, Version, group, ofctl};
@@ -11,7 +13,7 @@ use serde::Serialize;
 
 use super::connect::{At, Options, failed, say};
 use super::document::{self, Description};
-use super::session::{Session, all, bodies};
+use super::session::{Session, all, bodies, other_version, unwritten};
 use super::{compare, print};
 use crate::output;
 use crate::stop::{Stop, bad_input};
@@ -65,15 +67,34 @@ pub(super) struct OfPort {
     port: Option<String>,
 }
 
+#[derive(clap::Args)]
+pub(super) struct OfGroup {
+    #[command(flatten)]
+    asked: Asked,
+
+    /// Only this group: its number, or group_id=NUMBER [default: all groups]
+    group: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(super) struct OfMeter {
+    #[command(flatten)]
+    asked: Asked,
+
+    /// Only this meter: its number, or meter=NUMBER [default: all meters]
+    meter: Option<String>,
+}
+
 #[derive(Subcommand)]
 pub(super) enum Query {
     /// Print the switch's description and its ports
     #[command(after_help = "Example:\n  flowyard switch show tcp:127.0.0.1:6653")]
     Show(Asked),
-    /// Print the switch's description
+    /// Print what the switch says about itself: manufacturer, hardware, software, serial number, name
     #[command(after_help = "Example:\n  flowyard switch dump-desc tcp:127.0.0.1")]
     DumpDesc(Asked),
-    /// Print flows: all, or those that a match includes
+    /// Print flows: all, or those that a match includes. A note on standard error counts flows that the
+    /// version of the connection cannot write
     #[command(after_help = "Example:\n  flowyard switch dump-flows tcp:127.0.0.1 table=0,tcp")]
     DumpFlows {
         #[command(flatten)]
@@ -96,23 +117,27 @@ pub(super) enum Query {
         /// Address of a switch, or a file with one flow in each line
         second: String,
     },
-    /// Print groups
-    #[command(after_help = "Example:\n  flowyard switch dump-groups tcp:127.0.0.1")]
+    /// Print all groups, or one
+    #[command(
+        after_help = "Examples:\n  flowyard switch dump-groups tcp:127.0.0.1\n  flowyard switch dump-groups tcp:127.0.0.1 2"
+    )]
     DumpGroups {
         #[command(flatten)]
-        asked: Asked,
+        of: OfGroup,
         #[command(flatten)]
         named: Named,
     },
-    /// Print the counters of groups
+    /// Print the counters of all groups, or of one
     #[command(after_help = "Example:\n  flowyard switch dump-group-stats tcp:127.0.0.1")]
-    DumpGroupStats(Asked),
-    /// Print meters
-    #[command(after_help = "Example:\n  flowyard switch dump-meters tcp:127.0.0.1")]
-    DumpMeters(Asked),
-    /// Print the counters of meters
+    DumpGroupStats(OfGroup),
+    /// Print all meters, or one
+    #[command(
+        after_help = "Examples:\n  flowyard switch dump-meters tcp:127.0.0.1\n  flowyard switch dump-meters tcp:127.0.0.1 1"
+    )]
+    DumpMeters(OfMeter),
+    /// Print the counters of all meters, or of one
     #[command(after_help = "Example:\n  flowyard switch meter-stats tcp:127.0.0.1")]
-    MeterStats(Asked),
+    MeterStats(OfMeter),
     /// Print the counters of all ports, or of one
     #[command(after_help = "Example:\n  flowyard switch dump-ports tcp:127.0.0.1 west")]
     DumpPorts(OfPort),
@@ -159,6 +184,16 @@ impl Asked {
         Session::new(options, &self.at)
     }
 
+    /// Fails if the one that was asked for does not exist.
+    fn found(&self, kind: &str, number: Option<u32>, is_missing: bool) -> Result<(), Stop> {
+        match number {
+            Some(number) if is_missing => {
+                Err(Stop::Failed(anyhow!("{}: the switch has no {kind} {number}", self.at.switch)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Prints `document` as JSON, or lines of text.
     fn print<T: Serialize>(
         &self,
@@ -183,25 +218,31 @@ pub(super) fn run(options: &Options, query: &Query) -> Result<(), Stop> {
         Query::DumpFlows { some, named, shown } => flows(options, some, named, shown),
         Query::DumpAggregate(some) => aggregate(options, some),
         Query::DiffFlows { first, second } => compare::diff(options, first, second),
-        Query::DumpGroups { asked, named } => groups(options, asked, named),
-        Query::DumpGroupStats(asked) => {
-            let all =
-                all!(asked.session(options).client()?, Request::Group(group::ALL), Reply::Group);
+        Query::DumpGroups { of, named } => groups(options, of, named),
+        Query::DumpGroupStats(of) => {
+            let number = of.number()?;
+            let request = Request::Group(number.unwrap_or(group::ALL));
+            let all = all!(of.asked.session(options).client()?, request, Reply::Group);
+            of.asked.found("group", number, all.is_empty())?;
             let document = || document::GroupCounters { groups: each(&all) };
-            asked.print(document::GROUP_STATS, document, || lines(&all, print::group_stats))
+            of.asked.print(document::GROUP_STATS, document, || lines(&all, print::group_stats))
         }
-        Query::DumpMeters(asked) => {
-            let request = Request::MeterConfig(group::METER_ALL);
-            let all = all!(asked.session(options).client()?, request, Reply::MeterConfig);
+        Query::DumpMeters(of) => {
+            let number = of.number()?;
+            let request = Request::MeterConfig(number.unwrap_or(group::METER_ALL));
+            let all = all!(of.asked.session(options).client()?, request, Reply::MeterConfig);
+            of.asked.found("meter", number, all.is_empty())?;
             let document = || document::Meters { meters: each(&all) };
             let line = |meter: &_| format!(" {}", ofctl::meter_text(meter));
-            asked.print(document::METERS, document, || lines(&all, line))
+            of.asked.print(document::METERS, document, || lines(&all, line))
         }
-        Query::MeterStats(asked) => {
-            let request = Request::Meter(group::METER_ALL);
-            let all = all!(asked.session(options).client()?, request, Reply::Meter);
+        Query::MeterStats(of) => {
+            let number = of.number()?;
+            let request = Request::Meter(number.unwrap_or(group::METER_ALL));
+            let all = all!(of.asked.session(options).client()?, request, Reply::Meter);
+            of.asked.found("meter", number, all.is_empty())?;
             let document = || document::MeterCounters { meters: each(&all) };
-            asked.print(document::METER_STATS, document, || lines(&all, print::meter_stats))
+            of.asked.print(document::METER_STATS, document, || lines(&all, print::meter_stats))
         }
         Query::DumpPorts(of) => port_stats(options, of),
         Query::DumpPortsDesc(of) => {
@@ -291,7 +332,11 @@ fn flows(options: &Options, some: &Filtered, named: &Named, shown: &Shown) -> Re
     }
     // The switch's own entries have the reserved cookie, and are listed only if it is asked for.
     let own = FlowFilter { cookie: u64::MAX, cookie_mask: u64::MAX, ..filter.clone() };
-    let flows = all!(session.client()?, Request::Flow(filter), Reply::Flow);
+    let flows = all!(session.client()?, Request::Flow(filter.clone()), Reply::Flow);
+    if let Some(missing) = unwritten(session.client()?, filter, flows.len()) {
+        let other = other_version(session.client()?);
+        output::note(&format!("{missing}; {other} prints those that it can write"));
+    }
     let own = match shown.hidden {
         true => all!(session.client()?, Request::Flow(own), Reply::Flow),
         false => Vec::new(),
@@ -327,9 +372,31 @@ fn aggregate(options: &Options, some: &Filtered) -> Result<(), Stop> {
     Ok(())
 }
 
-fn groups(options: &Options, asked: &Asked, named: &Named) -> Result<(), Stop> {
+impl OfGroup {
+    /// The number of the group, if one is named.
+    fn number(&self) -> Result<Option<u32>, Stop> {
+        let Some(text) = &self.group else { return Ok(None) };
+        let read = ofctl::group(text, GroupCommand::Delete).map_err(bad_input)?.group;
+        Ok(Some(read).filter(|number| *number != group::ALL))
+    }
+}
+
+impl OfMeter {
+    /// The number of the meter, if one is named.
+    fn number(&self) -> Result<Option<u32>, Stop> {
+        let Some(text) = &self.meter else { return Ok(None) };
+        let read = ofctl::meter(text, MeterCommand::Delete).map_err(bad_input)?.meter;
+        Ok(Some(read).filter(|number| *number != group::METER_ALL))
+    }
+}
+
+fn groups(options: &Options, of: &OfGroup, named: &Named) -> Result<(), Stop> {
+    let (asked, number) = (&of.asked, of.number()?);
     let mut session = asked.session(options);
-    let groups = all!(session.client()?, Request::GroupDesc, Reply::GroupDesc);
+    // OpenFlow has no request for the description of one group.
+    let mut groups = all!(session.client()?, Request::GroupDesc, Reply::GroupDesc);
+    groups.retain(|desc| number.is_none_or(|number| desc.group == number));
+    asked.found("group", number, groups.is_empty())?;
     let print = |names: ofctl::Ports<'_>| {
         let line = |group: &_| format!(" {}", ofctl::group_text_with(group, names));
         let group = |group: &_| document::Group::of(group, names);

@@ -1,11 +1,11 @@
 //! A connection to a switch that is opened when it is needed, and the names of the switch's ports.
 
 use anyhow::anyhow;
-use flowyard_openflow::multipart::{Reply, Request};
+use flowyard_openflow::multipart::{FlowFilter, Reply, Request};
 use flowyard_openflow::ofctl::{Ports, TextError};
 use flowyard_openflow::port::Port;
 use flowyard_openflow::{Message, Version};
-use flowyard_operate::openflow::client::Client;
+use flowyard_operate::openflow::client::{Client, name};
 
 use super::connect::{At, Options, failed};
 use super::words;
@@ -54,6 +54,30 @@ pub(super) fn bodies(client: &mut Client, body: Request) -> Result<Vec<Reply>, S
         _ => None,
     };
     Ok(answers.into_iter().filter_map(body).collect())
+}
+
+/// How many of the flows that `filter` selects the switch cannot write in the version of the connection, as a
+/// clause. `written` is the number of those that it has written. A switch that refuses the question is taken at its
+/// word.
+pub(super) fn unwritten(client: &mut Client, filter: FlowFilter, written: usize) -> Option<String> {
+    let flows =
+        bodies(client, Request::Aggregate(filter)).ok()?.into_iter().find_map(
+            |body| match body {
+                Reply::Aggregate { flows, .. } => Some(flows as usize),
+                _ => None,
+            },
+        )?;
+    let missing = flows.checked_sub(written).filter(|missing| *missing > 0)?;
+    let flow = if flows == 1 { "flow" } else { "flows" };
+    Some(format!(
+        "{missing} of {flows} {flow} cannot be written in OpenFlow {}",
+        name(client.version())
+    ))
+}
+
+/// The option with which the flows that [`unwritten`] counts may be written.
+pub(super) fn other_version(client: &Client) -> &'static str {
+    if client.version() == Version::V10 { "-O 1.4" } else { "-O 1.0" }
 }
 
 impl<'a> Session<'a> {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use flowyard_openflow::decode;
+use flowyard_openflow::{Version, decode};
 use flowyard_operate::protocol::{Request, Snooped, SnoopedMessage};
 
 use super::connect::{Unused, say};
-use super::print;
+use super::passed::passed as describe;
 use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
@@ -16,7 +16,8 @@ use crate::stop::Stop;
 Example:
   flowyard switch snoop --count 20
 
-Hello and echo messages are not printed. At most 1,024 messages are kept between two looks.")]
+Hello and echo messages are not printed, and of an answer with several entries the first three. At most
+1,024 messages are kept between two looks.")]
 pub(super) struct Args {
     /// Control socket of the instance [default: that of the only running instance]
     #[arg(long, value_name = "PATH")]
@@ -66,7 +67,10 @@ fn line(passed: &SnoopedMessage) -> String {
     let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.map(byte).collect();
     let said = match bytes.as_deref().map(decode) {
-        Some(Ok((header, message))) => format!("xid={:#x} {}", header.xid, print::news(&message)),
+        Some(Ok((header, message))) => {
+            let version = Version::of(header.version).unwrap_or(Version::V13);
+            format!("xid={:#x} {} (len={})", header.xid, describe(&message, version), header.length)
+        }
         Some(Err(rejected)) => rejected.to_string(),
         None => passed.bytes.clone(),
     };

@@ -6,17 +6,24 @@ use flowyard_operate::protocol::{Request, SwitchWhy};
 
 use crate::output;
 use crate::show::{AskArgs, refused};
-use crate::stop::Stop;
+use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard switch why in_port=west,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=40000,tcp_dst=443
-  flowyard switch why in_port=1,dl_type=0x0806 --json")]
+  flowyard switch why in_port=1,dl_type=0x0806 --json
+
+The last line is the result: the port by which the frame leaves, or the reason for which it is dropped, as
+'flowyard show drops' counts it.")]
 pub(super) struct Args {
     /// The frame's fields in the syntax of a match of ovs-ofctl; ports may be given by name
     #[arg(value_name = "FIELDS")]
     flow: String,
+
+    /// Refused; a place for what other commands take after the address of a switch
+    #[arg(hide = true)]
+    more: Vec<String>,
 
     #[command(flatten)]
     ask: AskArgs,
@@ -26,6 +33,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let is_address = ["tcp:", "tls:", "unix:"].iter().any(|kind| args.flow.starts_with(kind));
+    if is_address || !args.more.is_empty() {
+        let extra = if is_address { &args.flow } else { &args.more[0] };
+        return Err(bad_input(format!(
+            "'{extra}': why takes only the fields, in one argument; --control PATH names the instance"
+        )));
+    }
     let request = Request::SwitchWhy { flow: args.flow.clone() };
     let why: SwitchWhy = args.ask.connect()?.ask(&request).map_err(refused)?;
     if args.ask.json {
@@ -49,11 +63,14 @@ fn text(why: &SwitchWhy) -> String {
     text.push('\n');
     if why.is_offloaded {
         let (known, of) = (why.cached_on_cores, why.answering_cores);
-        let _infallible =
-            writeln!(text, "{known} of {of} cores have this lookup in their cache now");
+        let cores = if of == 1 { "core has" } else { "cores have" };
+        let _infallible = writeln!(text, "{known} of {of} {cores} this lookup in the cache now");
     }
     for note in &why.cache_notes {
         let _infallible = writeln!(text, "{note}");
+    }
+    if !why.result.is_empty() {
+        let _infallible = writeln!(text, "result: {}", why.result);
     }
     text
 }

@@ -8,6 +8,7 @@ flowyard_testkit::tests! {
     the_tester_qualifies_and_a_soak_is_long,
     other_traffic_and_other_tests_run,
     a_capture_is_replayed_in_its_own_time,
+    a_replay_faster_than_the_line_is_reported,
     devices_are_ranked_if_the_repetitions_show_a_difference,
     an_interrupted_run_says_how_to_continue,
     invalid_arguments_are_refused_with_the_fix,
@@ -178,6 +179,21 @@ fn a_capture_is_replayed_in_its_own_time() {
     assert_eq!(length(&once), 2 * length(&twice) + length(&once) % 2);
 }
 
+/// The capture needs more than the line of 10 Mbit/s: its frames wait, and none is lost.
+fn a_replay_faster_than_the_line_is_reported() {
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/yard.pcap");
+    let soak = |args: &[&str]| good(&bench(&[&["soak", "--replay", capture], args].concat()));
+    for speed in ["2", "4"] {
+        let document = parse(&soak(&["--speed", speed, "--json"]));
+        let counts = &document["results"]["sizes"][0]["soak"]["counts"];
+        assert_eq!(counts["sent"], counts["good"], "{counts}");
+    }
+    let text = soak(&["--speed", "4"]);
+    assert!(text.contains("later than in the capture") && text.contains("--line 100M"), "{text}");
+    assert!(text.contains("Traffic: both ports send to each other"), "{text}");
+    assert!(!text.contains("Lanner"), "{text}");
+}
+
 fn devices_are_ranked_if_the_repetitions_show_a_difference() {
     let folder = tempfile::tempdir().unwrap();
     let mut words = Vec::new();
@@ -196,12 +212,15 @@ fn devices_are_ranked_if_the_repetitions_show_a_difference() {
         .map(|d| (d["name"].as_str().unwrap(), d["place"].as_u64().unwrap()))
         .collect();
     assert_eq!(places, [("fast", 1), ("same", 1), ("slow", 3)]);
-    // With one run of each, no difference is significant.
+    // With one run of each, no device is ranked.
     let one: Vec<String> =
         words.iter().map(|word| word.split(',').next().unwrap().to_owned()).collect();
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
     let text = good(&bench(&[&["rank"], one.as_slice()].concat()));
-    assert_eq!(text.matches("no significant difference").count(), 2, "{text}");
+    assert_eq!(text.matches("not ranked: 1 run, at least 3 are needed").count(), 3, "{text}");
+    let twice = bench(&["rank", one[0], one[0]]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("'fast' is named twice"));
 }
 
 fn invalid_arguments_are_refused_with_the_fix() {
@@ -216,10 +235,16 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["rfc2544", "--mix", "nothing"], "agh-2015"),
         (&["rfc2544", "--cores", "0"], "1 to 16"),
         (&["rfc2544", "--trial", "0s"], "1ms"),
-        (&["compare", "Cargo.toml", "Cargo.toml"], "--json"),
+        (&["compare", "Cargo.toml", "Cargo.toml"], "Cargo.toml: the file is not JSON"),
         (&["compare", "nowhere", "nowhere"], "nowhere"),
         (&["qualify", "--seeds", "0"], "10000"),
-        (&["qualify", "--interfaces", "a"], "two interfaces each"),
+        (&["qualify", "--interfaces", "a"], "--interfaces: needs two names"),
+        (&["rfc2544", "--interfaces", "a"], "--interfaces: needs 2 to 8 names"),
+        (&["rfc2889", "--bridge", "64", "--interfaces", "a,b"], "'--interfaces'"),
+        (&["rfc2889", "--bridge", "64", "--html", "a.html"], "'--html'"),
+        (&["rfc2889", "--bridge", "64", "--sizes", "64"], "'--sizes'"),
+        (&["soak", "--speed", "2"], "add --replay FILE"),
+        (&["soak", "--load", "150"], "must be 1 to 100"),
         (&["rfc2544", "--filters", "2"], "0, 1, 25"),
         (&["rfc2544", "--seconds", "1"], "--interfaces"),
         (&["rfc2544", "--interfaces", "a,b", "--tester", "nowhere"], "qualify"),

@@ -157,6 +157,29 @@ fn flows_of_1_0_are_dumped_and_added_again() {
     let new = switch.says("dump-flows", &["-O", "1.3"]);
     assert!(new.ends_with("actions=pop_vlan,set_field:7->udp_dst,output:1\n"), "{new}");
     assert_eq!(new.lines().count(), 1, "{new}");
+    // The others are counted, and a comparison does not take them for missing.
+    let (status, note) = switch.fails("dump-flows", &["-O", "1.3"]);
+    assert_eq!(status, Some(0));
+    assert!(
+        note.contains("2 of 3 flows cannot be written in OpenFlow 1.3; -O 1.0 prints"),
+        "{note}"
+    );
+    assert_eq!(switch.fails("dump-flows", &old).1, "");
+    assert_eq!(switch.fails("dump-flows", &["udp", "-O", "1.3"]).1, "");
+    std::fs::write(&file, &new).expect("written");
+    for version in ["1.3", "1.4"] {
+        for command in ["diff-flows", "replace-flows"] {
+            let (status, error) =
+                switch.fails(command, &[file.to_str().expect("text"), "-O", version]);
+            assert!(
+                status == Some(1) && error.contains("cannot be compared"),
+                "{command}: {error}"
+            );
+        }
+    }
+    std::fs::write(&file, &dump).expect("written");
+    switch.says("diff-flows", &[file.to_str().expect("text"), "-O", "1.0"]);
+    assert_eq!(switch.says("dump-flows", &old), dump);
     let (status, error) =
         switch.fails("add-flow", &["in_port=1,actions=mod_vlan_vid:5", "-O", "1.3"]);
     assert!(status == Some(1) && error.contains("add dl_vlan or vlan_vid"), "{error}");
@@ -177,8 +200,22 @@ fn groups_meters_and_ports_are_shown() {
     let counters = switch.says("dump-ports", &[]);
     assert!(counters.contains("port 1: rx pkts=1, bytes=3"), "{counters}");
     assert!(counters.contains("drop=6, errs=?; duration"), "{counters}");
+    switch.says("add-group", &["group_id=2,type=all,bucket=actions=output:1"]);
+    for one in ["1", "group_id=1"] {
+        assert_eq!(switch.says("dump-groups", &[one]), group);
+        assert!(switch.says("dump-group-stats", &[one]).contains("ref_count=1"));
+    }
+    for one in ["1", "meter=1"] {
+        assert!(switch.says("dump-meters", &[one]).contains("rate=1000"));
+        assert!(switch.says("meter-stats", &[one]).contains("flow_count:1"));
+    }
+    let (status, why) = switch.fails("dump-groups", &["3"]);
+    assert!(status == Some(1) && why.contains("the switch has no group 3"), "{why}");
+    switch.says("del-groups", &["2"]);
+    assert_eq!(switch.says("dump-groups", &[]), group);
     switch.says("del-groups", &["group_id=1"]);
-    switch.says("del-meters", &[]);
+    switch.says("del-meters", &["1"]);
+    assert_eq!(switch.says("dump-meters", &[]), "");
     assert_eq!(switch.says("dump-flows", &[]), "");
     // The monitor starts with the flow that exists already.
     switch.says("add-flow", &["in_port=1,actions=drop"]);

@@ -6,6 +6,7 @@ use crate::yard::{Yard, wait};
 
 flowyard_testkit::tests! {
     why_says_which_flows_answer_and_what_is_offloaded,
+    drops_by_actions_are_explained_by_why,
     a_changed_switch_is_refused_at_sighup,
     snoop_prints_what_passes,
     an_unreachable_controller_is_logged_and_shown,
@@ -61,16 +62,46 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     );
     let said = yard.ask(&["switch", "why", "in_port=west,arp"]);
     assert!(said.starts_with("table 0: no flow matches\n"), "{said}");
-    assert!(said.contains("0 of 1 cores have this lookup in their cache now"), "{said}");
-    for (flow, wrong) in
-        [("in_port=nord", "a port's name: west, east"), ("ip,nw_dst=10.0.0.0/8", "leave out masks")]
-    {
+    assert!(said.contains("can be offloaded: the lookup can be cached"), "{said}");
+    assert!(said.contains("0 of 1 core has this lookup in the cache now"), "{said}");
+    assert!(said.ends_with("\nresult: dropped (no_flow)\n"), "{said}");
+    assert_eq!(why["result"], "port 2 (east)");
+    for (flow, wrong) in [
+        ("in_port=nord", "a port's name: west, east"),
+        ("ip,nw_dst=10.0.0.0/8", "leave out masks"),
+        ("in_port=9", "the switch has no such port; its ports are 1 (west), 2 (east)"),
+        ("tcp:127.0.0.1", "--control PATH names the instance"),
+    ] {
         let mut ask = flowyard();
         let output =
             ask.args(["switch", "why", flow, "--control"]).arg(yard.socket()).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(wrong), "{output:?}");
     }
+}
+
+/// The fix of a drop by actions is a command with the frame's fields, which then shows the flow.
+fn drops_by_actions_are_explained_by_why() {
+    let yard = Yard::start(
+        &SWITCH.replace("priority=1,udp,actions=dec_ttl,output:east", "udp,actions=drop"),
+        &[],
+    );
+    let fix = wait("a drop", || {
+        let drops = yard.json(&["show", "drops"]);
+        let reasons = drops["reasons"].as_array()?.clone();
+        let work = reasons.into_iter().find(|one| one["reason"] == "work")?;
+        Some(work["fix"].as_str()?.to_owned())
+    });
+    assert!(fix.starts_with("the actions of its flow entries output it nowhere"), "{fix}");
+    let fields = fix.split("switch why ").nth(1).unwrap().split('\'').next().unwrap();
+    let said = yard.ask(&["switch", "why", fields]);
+    assert!(said.contains("udp actions=drop"), "{fix}: {said}");
+    assert!(said.ends_with("\nresult: dropped (work)\n"), "{said}");
+    let trace = yard.json(&["trace", "--drops", "work", "--count", "1"]);
+    assert!(
+        trace["frames"][0]["fix"].as_str().unwrap().contains("switch why in_port=west"),
+        "{trace}"
+    );
 }
 
 fn a_changed_switch_is_refused_at_sighup() {

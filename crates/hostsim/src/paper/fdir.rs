@@ -1,6 +1,6 @@
 //! The Flow Director paper: memcached, the redirection table, and settings that the paper leaves out.
 
-use flowyard_report::exhibit::{Made, Spec};
+use flowyard_report::exhibit::{Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
 use super::context::{Context, FigureError};
@@ -80,9 +80,12 @@ pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let mut made = Made::default();
     for (when, reta) in [("before", before), ("after", after)] {
         let entries = |queue: u16| reta.iter().filter(|&&entry| entry == queue).count() as f64;
+        // The entries are those of the example: inputs of the model.
+        made.kind = Kind::Given;
         made.push(format!("{when}: queue of entry 0"), f64::from(reta[0]));
         made.push(format!("{when}: queue of entry 4"), f64::from(reta[4]));
         made.push(format!("{when}: entries of queue 15"), entries(15));
+        made.kind = Kind::Prediction;
         let of = setup(&profile, Steering::Rss)?;
         let load = Load::Open { rate: 1.5 * M };
         let of = Setup { queues: 16, connections: 4000, reta: Some(reta.clone()), load, ..of };

@@ -1,7 +1,7 @@
 //! The KTH slides: an OpenFlow switch that uses Flow Director for its lookup.
 
 use flowyard_report::exhibit::{Made, Spec};
-use flowyard_report::{Axis, Plot, Unit};
+use flowyard_report::{Axis, Plot, Unit, num};
 
 use super::context::{Context, FigureError, printed};
 use crate::forward::{Forwarder, line_pps, machine_pps};
@@ -62,7 +62,10 @@ pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
         for (n, (name, cost)) in ["linear", "hash", "port-mapping"].into_iter().zip(all).enumerate()
         {
             let kpps = kpps(vec![cost])?;
-            made.push(format!("{entries} entries, {name}"), kpps);
+            made.push(
+                format!("{entries} {}, {name}", if entries == 1 { "entry" } else { "entries" }),
+                kpps,
+            );
             lines[n].push((f64::from(entries), kpps));
         }
     }
@@ -164,7 +167,8 @@ pub(super) fn multicore(_: &Context, _: &Spec) -> Result<Made, FigureError> {
                 let other = |cpu: usize| machine.sibling(cpu as u16).map(usize::from);
                 let pps = machine_pps(&rings, &[cost], switch.share, other, 0.2) / 1e3;
                 let threads = if hyper { "with" } else { "without" };
-                made.push(format!("{name}, {busy} cores, {threads} hyper-threading"), pps);
+                let cores = num::count(busy as u64, "core", "cores");
+                made.push(format!("{name}, {cores}, {threads} hyper-threading"), pps);
                 bars.push(pps);
             }
             plot = plot.bars(

@@ -24,10 +24,9 @@ fn port_mapping_is_flat_and_linear_lookup_collapses() {
     let figure = figure("kth-baseline");
     let (of, within) = figure.score();
     assert_eq!(of, within, "{}", figure.table().to_text(&flowyard_report::Style::plain()));
-    let flat =
-        ours(&figure, "8100 entries, port-mapping") / ours(&figure, "1 entries, port-mapping");
+    let flat = ours(&figure, "8100 entries, port-mapping") / ours(&figure, "1 entry, port-mapping");
     assert!((flat - 1.0).abs() < 0.01);
-    assert!(ours(&figure, "8100 entries, linear") * 30.0 < ours(&figure, "1 entries, linear"));
+    assert!(ours(&figure, "8100 entries, linear") * 30.0 < ours(&figure, "1 entry, linear"));
 }
 
 #[test]
@@ -42,7 +41,7 @@ fn break_even_flow_lengths_are_within_a_factor_of_one_and_a_half() {
 #[test]
 fn cores_add_up_and_hyper_threads_do_not() {
     let figure = figure("kth-multicore");
-    let one = ours(&figure, "port-mapping, 1 cores, without hyper-threading");
+    let one = ours(&figure, "port-mapping, 1 core, without hyper-threading");
     let four = ours(&figure, "port-mapping, 4 cores, without hyper-threading");
     assert!((four / one - 4.0).abs() < 0.1);
     assert!(ours(&figure, "port-mapping, 4 cores, with hyper-threading") < four);

@@ -1,7 +1,7 @@
 //! Figures 3, 7 and 8.
 
 use flowyard_report::exhibit::{Kind, Made};
-use flowyard_report::{Axis, Plot, Unit};
+use flowyard_report::{Axis, Plot, Unit, num};
 
 use super::study::Study;
 use crate::elf::Image;
@@ -74,10 +74,11 @@ pub(super) fn figure7(study: &Study<'_>) -> Result<Made, RunError> {
                 (6 | 8, 200) => Some(0.99),
                 _ => None,
             };
-            made.push_beside(format!("{cores} cores, {mhz} MHz"), share.map(|s| s * limit), ours);
+            let named = num::count(cores.into(), "core", "cores");
+            made.push_beside(format!("{named}, {mhz} MHz"), share.map(|s| s * limit), ours);
             points.push((mhz as f64, ours));
         }
-        plot = plot.line(format!("{cores} cores"), points);
+        plot = plot.line(num::count(cores.into(), "core", "cores"), points);
     }
     let first = CORES.len() * FREQUENCIES.len();
     for (n, mhz) in fast.into_iter().enumerate() {

@@ -47,8 +47,8 @@ fn a2_a3_figure_7() {
         .find(|mhz| share(&format!("1 core, {mhz} MHz")) >= 0.985);
     assert!(line_rate.is_some(), "one core reaches line rate between 650 and 900 MHz");
     // Linear in cores times frequency, then limited by the link.
-    assert!(share("1 cores, 200 MHz") > 1.9 * share("1 cores, 100 MHz"));
-    assert!(share("2 cores, 150 MHz") > 1.85 * share("1 cores, 150 MHz"));
+    assert!(share("1 core, 200 MHz") > 1.9 * share("1 core, 100 MHz"));
+    assert!(share("2 cores, 150 MHz") > 1.85 * share("1 core, 150 MHz"));
 }
 
 #[test]

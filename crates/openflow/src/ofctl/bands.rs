@@ -17,14 +17,24 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
     let (front, parts) = behind(whole, word);
     let mut m = MeterMod { command, ..MeterMod::default() };
     let mut number = None;
+    let deletes = command == MeterCommand::Delete;
     for part in front.list()? {
         match part.text {
+            // To delete a meter, its number is enough.
+            text if deletes && text.starts_with(|c: char| c.is_ascii_digit()) => {
+                number = Some(part.number(32)? as u32);
+            }
             "kbps" => m.flags |= meter_flags::KBPS,
             "pktps" => m.flags |= meter_flags::PKTPS,
             "burst" => m.flags |= meter_flags::BURST,
             "stats" => m.flags |= meter_flags::STATS,
             _ => {
-                let fix = "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
+                let fix = match deletes {
+                    true => "write meter=NUMBER",
+                    false => {
+                        "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=.."
+                    }
+                };
                 let setting = part
                     .split(&['='])
                     .filter(|(name, _)| matches!(name.text, "meter" | "meter_id"));
@@ -37,7 +47,6 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
             }
         }
     }
-    let deletes = command == MeterCommand::Delete;
     let none = || whole.skip(text.len()).wrong("no meter", "add meter=NUMBER");
     m.meter = number.or(deletes.then_some(METER_ALL)).ok_or_else(none)?;
     for part in parts {

@@ -222,6 +222,10 @@ pub(super) fn oxm(field: Field, part: Part<'_>) -> Result<Oxm, TextError> {
         Ok(len) if prefix && len <= field.bits() => {
             field.full() ^ field.full().checked_shr(len).unwrap_or(0)
         }
+        Ok(_) if prefix => {
+            let fix = format!("write a prefix length from 0 to {}, or a mask", field.bits());
+            return Err(mask.wrong("the prefix is longer than the address", fix));
+        }
         _ => value(field, mask)?,
     };
     Ok(Oxm::masked(field, value(field, plain)?, mask))

@@ -54,8 +54,17 @@ pub fn group_with(
     let whole = Part::new(text, ports);
     let (front, buckets) = behind(whole, "bucket=");
     let (mut number, mut kind) = (None, None);
+    let deletes = command == GroupCommand::Delete;
     for part in front.list()? {
-        let fix = "write group_id=NUMBER, type=TYPE, bucket=ACTIONS";
+        let fix = match deletes {
+            true => "write group_id=NUMBER",
+            false => "write group_id=NUMBER, type=TYPE, bucket=ACTIONS",
+        };
+        // To delete a group, its number is enough.
+        if deletes && part.text.starts_with(|c: char| c.is_ascii_digit()) {
+            number = Some(part.number(32)? as u32);
+            continue;
+        }
         let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", fix))?;
         let (name, value) = (name.trim(), value.trim());
         match name.text {
@@ -71,7 +80,6 @@ pub fn group_with(
             _ => return Err(name.wrong("no such setting", fix)),
         }
     }
-    let deletes = command == GroupCommand::Delete;
     let end = whole.skip(text.len());
     let number = match number {
         Some(number) => number,

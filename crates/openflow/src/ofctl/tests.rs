@@ -213,6 +213,10 @@ fn words_that_are_no_openflow_are_refused_with_what_to_write() {
         ("actions=controller(userdata=01.02)", "cookie=NUMBER"),
         ("actions=controller(pause)", "extension of Open vSwitch"),
         ("actions=controller(reason=invalid_ttl)", "no flow choose the reason"),
+        (
+            "ip,nw_src=10.0.0.0/33,actions=drop",
+            "'33': the prefix is longer than the address; write a prefix length from 0 to 32, or a mask",
+        ),
         ("tpc,actions=drop", "'tpc': no such field or setting; did you mean 'tcp'?"),
         ("prioritty=5,actions=drop", "did you mean 'priority'?"),
         ("tcp=6,actions=drop", "tcp takes no value; write tcp alone"),

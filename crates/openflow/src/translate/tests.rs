@@ -31,6 +31,20 @@ fn actions_of_1_0_are_written_in_1_3_if_the_match_decides_what_they_do() {
         ),
         (OPEN, "mod_vlan_vid:11", None),
         (OPEN, "mod_vlan_pcp:1", None),
+        // An earlier action of the list has added or removed a tag.
+        (
+            UNTAGGED,
+            "push_vlan:0x8100,mod_vlan_vid:5,output:2",
+            Some("push_vlan:0x8100,set_field:0x1005->vlan_vid,output:2"),
+        ),
+        (
+            OPEN,
+            "push_vlan:0x88a8,mod_vlan_pcp:5",
+            Some("push_vlan:0x88a8,set_field:5->dl_vlan_pcp"),
+        ),
+        (UDP, "pop_vlan,mod_vlan_vid:5", None),
+        (UNTAGGED, "push_vlan:0x8100,strip_vlan,mod_vlan_vid:5", None),
+        (UNTAGGED, "push_vlan:0x8100,strip_vlan", Some("push_vlan:0x8100,pop_vlan")),
         (UDP, "strip_vlan", Some("pop_vlan")),
         (OPEN, "strip_vlan", Some("pop_vlan")),
         (UNTAGGED, "strip_vlan,output:1", Some("output:1")),

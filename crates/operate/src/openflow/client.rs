@@ -37,7 +37,9 @@ pub enum ClientError {
     #[error("the switch refused the request: {0}")]
     Refused(String),
     /// The message cannot be encoded in the negotiated version.
-    #[error("the request cannot be expressed in OpenFlow {0}: {1}; choose another version")]
+    #[error(
+        "the request cannot be written in OpenFlow {0}: {1}; or choose another version with -O"
+    )]
     Unsayable(&'static str, Problem),
 }
 

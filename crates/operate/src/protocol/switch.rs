@@ -15,6 +15,9 @@ pub struct SwitchWhy {
     /// Where the frame goes: a sentence for each output, and for each group with the bucket that it chooses.
     #[serde(default)]
     pub outputs: Vec<String>,
+    /// The result for the frame: where it leaves, as `port 2 (east)`, or `dropped (no_flow)` with the reason.
+    #[serde(default)]
+    pub result: String,
     /// The table in which no flow entry matches, if there is one.
     pub miss_table: Option<u8>,
     /// Whether the second frame of this flow is handled without a lookup in the tables.

@@ -95,7 +95,7 @@ impl Row {
         let text = match (self.deviation, self.paper) {
             // Adding 0.0 turns -0.0 into 0.0.
             (Some(deviation), _) => format!("{:+.1} %", (1000.0 * deviation).round() / 10.0 + 0.0),
-            (None, Some(_)) => "kept".to_owned(),
+            (None, Some(_)) => "within the limit".to_owned(),
             (None, None) => "-".to_owned(),
         };
         let tone = match self.within {

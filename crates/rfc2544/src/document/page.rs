@@ -127,6 +127,38 @@ fn loss(at: &AtSize, name: &str) -> Option<Plot> {
     )
 }
 
+/// A line about the traffic: who sends, the flows, the filters.
+#[must_use]
+pub fn traffic(document: &Document) -> String {
+    let profile = &document.results.profile;
+    let senders = match profile.topology {
+        Topology::Uni => "port 0 sends to port 1".to_owned(),
+        Topology::Pairs(2) => "both ports send to each other".to_owned(),
+        Topology::Pairs(ports) => {
+            format!("both ports of each pair send to each other, {ports} ports")
+        }
+        Topology::Mesh(ports) => format!("each of {ports} ports sends to all others"),
+    };
+    let filters = match profile.filters {
+        0 => "no filters".to_owned(),
+        1 => "1 filter".to_owned(),
+        count => format!("{count} filters"),
+    };
+    format!("Traffic: {senders}; {}; {filters}", flows(document))
+}
+
+/// The flows of each port, in words.
+fn flows(document: &Document) -> String {
+    let profile = &document.results.profile;
+    let (family, kind) = (family(profile.family), addresses(profile.addresses));
+    match profile.flows {
+        1 => format!("1 flow per port, with {kind} {family} addresses"),
+        count => {
+            format!("{count} flows per port, {}; {kind} {family} addresses", mix(&profile.mix))
+        }
+    }
+}
+
 /// Which ports send, in words.
 fn ports(topology: Topology) -> String {
     match topology {
@@ -149,7 +181,7 @@ fn mix(mix: &Mix) -> String {
 
 const fn addresses(addresses: Addresses) -> &'static str {
     match addresses {
-        Addresses::Patterned => "incremented",
+        Addresses::Patterned => "patterned",
         Addresses::Networks => "in 256 networks, random",
         Addresses::Random => "random",
         Addresses::Colliding => "random, with colliding hashes,",
@@ -195,17 +227,15 @@ fn configuration(document: &Document) -> Section {
         ("line", Unit::Bps.show(profile.line.bps as f64)),
         ("ports", ports(profile.topology)),
         ("sizes", sizes.join("; ")),
+        ("flows", flows(document)),
         (
-            "flows",
-            format!(
-                "{} per port, {}; {} {} addresses",
-                profile.flows,
-                mix(&profile.mix),
-                addresses(profile.addresses),
-                family(profile.family)
-            ),
+            "broadcasts",
+            match profile.broadcast_every {
+                0 => "none".to_owned(),
+                1 => "every frame".to_owned(),
+                every => format!("one frame in {every}"),
+            },
         ),
-        ("broadcasts", format!("one frame in {} (0 for none)", profile.broadcast_every)),
         ("seed", profile.seed.to_string()),
         ("processor", format!("{} x {}", machine.processors, machine.processor)),
         ("kernel", machine.kernel.clone()),

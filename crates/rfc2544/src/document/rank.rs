@@ -110,12 +110,15 @@ fn order(spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
     ranked
 }
 
+/// The least number of repetitions with which a device is ranked.
+const REPETITIONS: usize = 3;
+
 /// Whether all repetitions of one are above all of the other. With fewer than three repetitions
 /// each, no difference is significant, nor is it if the tester limited the lower results.
 #[must_use]
 pub fn differ(a: &Spread, b: &Spread) -> bool {
     let ([a_least, a_most], [b_least, b_most]) = (a.range_pps(), b.range_pps());
-    let enough = a.runs_pps.len().min(b.runs_pps.len()) >= 3;
+    let enough = a.runs_pps.len().min(b.runs_pps.len()) >= REPETITIONS;
     let is_above =
         |least: f64, most: f64, lower: &Spread| least > most && lower.tester_limited == 0;
     enough && (is_above(a_least, b_most, b) || is_above(b_least, a_most, a))
@@ -134,23 +137,36 @@ pub fn table(orders: &[Order], time: Time) -> Table {
         .column(Column::number("runs"))
         .column(Column::text("compared with the previous"));
     for order in orders {
-        for (at, ranked) in order.devices.iter().enumerate() {
-            let shared = order.devices.iter().filter(|other| other.place == ranked.place).count();
-            let before = at.checked_sub(1).map(|at| &order.devices[at].spread);
-            let word = match before.map(|before| differ(before, &ranked.spread)) {
-                None => "",
-                Some(false) => "no significant difference",
-                Some(true) => "slower",
+        let is_ranked = |one: &&Ranked| one.spread.runs_pps.len() >= REPETITIONS;
+        let mut before: Option<&Spread> = None;
+        for ranked in &order.devices {
+            let runs = ranked.spread.runs_pps.len();
+            let same = |other: &&Ranked| is_ranked(other) && other.place == ranked.place;
+            let shared = order.devices.iter().filter(same).count();
+            let place = match (is_ranked(&ranked), shared > 1) {
+                (false, _) => "-".to_owned(),
+                (true, false) => ranked.place.to_string(),
+                (true, true) => format!("{}=", ranked.place),
             };
+            let word = match before.map(|before| differ(before, &ranked.spread)) {
+                _ if runs < REPETITIONS => {
+                    let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
+                    format!("not ranked: {runs}, at least {REPETITIONS} are needed")
+                }
+                None => String::new(),
+                Some(false) => "no significant difference".into(),
+                Some(true) => "slower".into(),
+            };
+            before = if is_ranked(&ranked) { Some(&ranked.spread) } else { before };
             let [min, max] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
             let least = if ranked.spread.tester_limited > 0 { "at least " } else { "" };
             table.push([
                 Cell::new(order.size.to_string()),
-                Cell::new(format!("{}{}", ranked.place, if shared > 1 { "=" } else { "" })),
+                Cell::new(place),
                 Cell::new(ranked.name.as_str()).tone(Tone::Strong),
                 Cell::new(format!("{least}{}", num::exact(ranked.spread.median_pps as u64))),
                 Cell::new(format!("{min} .. {max}")),
-                Cell::new(ranked.spread.runs_pps.len().to_string()),
+                Cell::new(runs.to_string()),
                 Cell::new(word),
             ]);
         }
@@ -187,6 +203,14 @@ mod tests {
         let bounded =
             order(vec![("fast".to_owned(), spread([9.0; 3])), ("limited".to_owned(), limited)]);
         assert_eq!(bounded.iter().map(|r| r.place).collect::<Vec<_>>(), [1, 1]);
+        let once = |name: &str, rate| (name.to_owned(), Spread::new(vec![rate]).unwrap());
+        let order = Order {
+            size: Genome::fixed(64),
+            devices: order(vec![once("a", 9755.0), once("b", 14880.0), named("c", [7.0; 3])]),
+        };
+        let text = table(&[order], Time::Virtual).to_text(&flowyard_report::Style::plain());
+        assert_eq!(text.matches("not ranked: 1 run, at least 3 are needed").count(), 2, "{text}");
+        assert!(!text.contains("no significant difference") && !text.contains("1="), "{text}");
         let two = Spread::new(vec![1.0, 1.0]).unwrap();
         assert!(!differ(&two, &spread([9.0; 3])), "two repetitions are not enough");
     }

@@ -7,7 +7,7 @@ use super::data::{Document, Time, measured};
 use crate::line::Load;
 use crate::search::throughput::Answer;
 use crate::suite::AtSize;
-use crate::traffic::Genome;
+use crate::traffic::{Genome, Mix};
 
 /// The tables of all tests that have results.
 #[must_use]
@@ -141,6 +141,7 @@ fn latency(document: &Document) -> Table {
     let mut table = Table::new(format!("Latency at the throughput ({})", time(document)))
         .column(Column::number("size").unit("bytes"))
         .column(Column::number("mean").unit("RFC 2544"))
+        .column(Column::number("samples"))
         .column(Column::number("stddev"))
         .column(Column::number("typical").unit("RFC 8219"))
         .column(Column::number("worst case").unit("99.9 %"))
@@ -151,18 +152,31 @@ fn latency(document: &Document) -> Table {
         let (Some(delay), Some(variation)) = (&at.latency, &at.variation) else { continue };
         let of = |value: Nanos| ns(value as f64);
         let [min, _, max] = variation.ipdv_ns.map(|value| ns(value as f64));
+        let samples = delay.samples_ns.len();
+        let known = |text: String, least: usize| if samples < least { "-".into() } else { text };
+        let lost = match variation.lost + u64::from(delay.lost) {
+            0 => Cell::new("0"),
+            _ => Cell::new(format!("{} (irregular)", variation.lost)).tone(Tone::Warn),
+        };
         table.push([
             Cell::new(name(document, &at.size)),
-            Cell::new(ns(delay.mean_ns)).tone(Tone::Strong),
-            Cell::new(ns(delay.stddev_ns)),
+            Cell::new(known(ns(delay.mean_ns), 1)).tone(Tone::Strong),
+            Cell::new(samples.to_string()),
+            Cell::new(known(ns(delay.stddev_ns), 2)),
             Cell::new(of(variation.tl_ns[0])),
             Cell::new(of(variation.wcl_ns[0])),
             Cell::new(of(variation.pdv_ns[0])),
             Cell::new(format!("{min} .. {max}")),
-            Cell::new(variation.lost.to_string()),
+            lost,
         ]);
     }
-    table
+    match table.is_empty() {
+        true => table,
+        false => table.note(
+            "mean and stddev are of one tagged frame per stream; typical, worst case and IPDV of the tagged frames; \
+             PDV of all frames",
+        ),
+    }
 }
 
 fn loss(document: &Document) -> Table {
@@ -334,10 +348,16 @@ fn soak(document: &Document) -> Table {
     for at in &document.results.sizes {
         let Some(result) = &at.soak else { continue };
         let counts = &result.counts;
+        let ports = document.results.profile.topology.senders();
+        // A replay has no rate of its own: this is the rate at which its frames left.
+        let rate = match document.results.profile.mix {
+            Mix::Replay(_) => format!("{:.1}", result.sent_pps(usize::from(ports))),
+            _ => pps(result.trial.load),
+        };
         table.push([
             Cell::new(name(document, &at.size)),
-            Cell::new(pps(result.trial.load)),
-            Cell::new(ns(result.trial.duration as f64)),
+            Cell::new(rate),
+            Cell::new(ns(result.sent_for() as f64)),
             Cell::new(num::exact(counts.sent)),
             Cell::new(num::exact(counts.lost())).tone(if counts.lost() > 0 {
                 Tone::Warn

@@ -6,7 +6,7 @@ use crate::dut::YardSpec;
 use crate::line::{Line, Load};
 use crate::profile::Profile;
 use crate::suite::{NoJournal, Spread, run};
-use crate::traffic::{Family, Genome};
+use crate::traffic::{Capture, Family, Genome, Mix, Plan, Step};
 use crate::trial::{Counts, SECOND};
 use crate::virtual_bench::YardBench;
 
@@ -46,6 +46,50 @@ fn the_notes_describe_the_frames() {
     assert!(note.contains("2001:2::/48") && !note.contains("checksum 0"), "{note}");
 }
 
+/// A capture of 4,000 long frames in a second: 49 Mbit/s.
+fn replayed(line: Line) -> Document {
+    let steps = vec![Step { flow: 0, size: 1518, broadcast: false }; 4000];
+    let times = (0..4000).map(|frame| frame * 250_000).collect();
+    let capture = Capture::new("fast.pcap", Plan::timed(steps, times, SECOND));
+    let mut profile = Profile { speed: Some(100), ..Profile::soak(line, 2, SECOND, 40) };
+    profile.set_mix(Mix::Replay(capture)).unwrap();
+    let spec = YardSpec { frame_ns: 1, batch_ns: 0, byte_ps: 0, ..YardSpec::new(line) };
+    let results = run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_| {}).unwrap();
+    Document {
+        compliance: judge(&results),
+        deviations: deviations(Time::Virtual, &results),
+        results,
+        ..document(400_000)
+    }
+}
+
+/// Frames that wait for the line are not lost, and the report says that the line is too slow.
+#[test]
+fn a_replay_faster_than_the_line_loses_no_frame_and_is_reported() {
+    let slow = replayed(Line::MBIT_10);
+    let result = slow.results.sizes[0].soak.as_ref().unwrap();
+    let counts = &result.counts;
+    assert_eq!((counts.sent, counts.lost()), (8000, 0), "{counts:?}");
+    // 1538 bytes on a line of 10 Mbit/s.
+    assert!((812.0..813.0).contains(&result.sent_pps(2)), "{}", result.sent_pps(2));
+    assert!(result.timing.late_frames > 7900 && result.timing.max_ns > 3 * SECOND);
+    let text: String = tables(&slow).iter().map(|table| table.to_text(&Style::plain())).collect();
+    assert!(text.contains("812.") && !text.contains("4000.0"), "{text}");
+    let notes = slow.deviations.join("\n");
+    assert!(notes.contains("needs 49.216 Mbit/s on average"), "{notes}");
+    assert!(
+        notes.contains("the line carries 10.000 Mbit/s") && notes.contains("--line 100M"),
+        "{notes}"
+    );
+    // The notes are those of a soak test.
+    assert!(!notes.contains("Lanner") && !notes.contains("throughput was searched"), "{notes}");
+    let fast = replayed(Line { bps: 100_000_000 });
+    let result = fast.results.sizes[0].soak.as_ref().unwrap();
+    assert_eq!((result.counts.lost(), result.timing.late_frames), (0, 0));
+    let notes = fast.deviations.join("\n");
+    assert!(!notes.contains("--line"), "{notes}");
+}
+
 #[test]
 fn a_document_is_text_page_and_json_and_compares() {
     let (slow, fast) = (document(500_000), document(400_000));
@@ -59,7 +103,16 @@ fn a_document_is_text_page_and_json_and_compares() {
     ] {
         assert!(text.contains(word), "{word} in {text}");
     }
+    // The deviation of one sample is not known.
+    let samples = slow.results.sizes[0].latency.as_ref().unwrap();
+    assert_eq!((samples.samples_ns.len(), samples.lost), (1, 0));
+    let mut rows = text.lines().skip_while(|line| !line.contains("Latency at"));
+    let row = rows.find(|line| line.trim_start().starts_with("512 ")).unwrap_or_default();
+    let cells = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+    let row: Vec<&str> = cells.collect();
+    assert_eq!(row.get(2..4), Some(&["1", "-"][..]), "{text}");
     let html = page(&slow, "flowyard bench rfc2544", "now").to_html();
+    assert!(!html.contains("one frame in 0"));
     for word in ["theoretical", "RFC 2544 section 26.3", "not compliant", "Every trial"] {
         assert!(html.contains(word), "{word}");
     }
@@ -72,6 +125,10 @@ fn a_document_is_text_page_and_json_and_compares() {
     assert!((1.05..1.35).contains(&ratio), "{ratio}");
     assert!(both.differences.is_empty());
     assert!(both.table().to_text(&Style::plain()).contains("B / A"));
+    let mut other = fast.clone();
+    let profile = &mut other.results.profile;
+    (profile.addresses, profile.broadcast_every) = (crate::traffic::Addresses::Random, 100);
+    assert_eq!(compare(&slow, &other).unwrap().differences, ["addresses", "broadcasts"]);
     let real = Document { time: Time::Real, ..fast };
     assert!(compare(&slow, &real).unwrap_err().contains("cannot be compared"));
 }

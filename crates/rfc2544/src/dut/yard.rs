@@ -24,6 +24,7 @@ use flowyard_flow::table::Rule;
 use flowyard_flow::toeplitz::random_key;
 use flowyard_frame::{Action, FlowKey, Nanos, To};
 use flowyard_queue::Order;
+use flowyard_report::num;
 use flowyard_works::{Bridge, Forward, floods};
 use flowyard_yard::blueprint::{PortPlan, QueuePlan, SteerPlan};
 use flowyard_yard::work::{Around, Work};
@@ -308,8 +309,9 @@ impl Dut for YardDut {
             ports, cores, ordered, job, frame_ns, batch_ns, byte_ps, ring_frames, ..
         } = self.spec;
         let order = if ordered { "ordered" } else { "direct" };
+        let cores = num::count(cores.into(), "core", "cores");
         format!(
-            "a yard under virtual time: {job:?}, {ports} ports, {cores} cores, {order} queues; \
+            "a yard under virtual time: {job:?}, {ports} ports, {cores}, {order} queues; \
              {frame_ns} ns per frame, {batch_ns} ns per batch, {byte_ps} ps per byte, \
              rings of {ring_frames} frames"
         )

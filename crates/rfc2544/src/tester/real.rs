@@ -255,6 +255,7 @@ impl<W: Wire> RealTester<'_, W> {
                 p99_ns: errors.value_at_quantile(0.99),
                 max_ns: errors.max(),
                 burst: BURST as u32,
+                last_ns: 0,
             },
             repeated_frames: 0,
             stopped_at: None,

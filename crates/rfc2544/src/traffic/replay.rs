@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Step};
-use crate::line::Load;
+use crate::line::{Load, OVERHEAD_BYTES};
 
 /// A frame of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +80,16 @@ impl Capture {
         let pass_ps = u128::from(self.length_ns) * 1000 * 100 / u128::from(speed.max(1));
         let interval_ps = pass_ps / u128::from(self.frames.max(1));
         Load { interval_ps: u64::try_from(interval_ps).unwrap_or(u64::MAX).max(1) }
+    }
+
+    /// The mean rate on the medium of a replay at `speed` hundredths of the capture's own speed, in bit/s. `None` for
+    /// a capture that was read from a document.
+    #[must_use]
+    pub fn mean_bps(&self, speed: u64) -> Option<u64> {
+        let plan = self.plan.as_ref()?;
+        let bits = u128::from(plan.bytes() + OVERHEAD_BYTES * plan.period()) * 8;
+        let ns = u128::from(self.length_ns.max(1)) * 100;
+        u64::try_from(bits * u128::from(speed) * 1_000_000_000 / ns).ok()
     }
 
     /// Number of flows.

@@ -11,11 +11,13 @@ use flowyard_openflow::{Field, group, ofctl};
 
 use super::{Datapath, Flow};
 use crate::cache::{Ends, Path, Watch};
+use crate::effects::Reason;
 use crate::key::Key;
 use crate::packet::{Fault, Packet};
 use crate::sample;
 use crate::set::{ActionSet, reveals};
 use crate::why::{Answer, Rest, Why};
+use crate::world::Told;
 
 impl Datapath {
     /// Whether every frame with an equal key takes this path: each table but the first looks only at
@@ -53,7 +55,14 @@ impl Datapath {
         let is_known = self.cache.knows(&packet.key);
         let (path, open) = self.follow(packet.branch(Vec::new()));
         let is_complete = path.miss.is_none() && open.is_none();
-        let outputs = self.outputs(&path, packet, is_complete);
+        let told = self.outputs(&path, packet, is_complete);
+        let result = match (told.to.is_empty(), path.miss, open) {
+            (false, ..) => told.to.join(", "),
+            (true, Some(_), _) => "dropped (no_flow)".into(),
+            (true, None, Some(_)) => "not determined by these fields".into(),
+            // The outputs lead nowhere, or there is none.
+            (true, None, None) => format!("dropped ({})", Reason::counted(told.reason).name()),
+        };
         let name = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
@@ -77,7 +86,8 @@ impl Datapath {
         Why {
             path: path.flows.iter().filter_map(name).collect(),
             flows: path.flows.iter().filter_map(text).collect(),
-            outputs,
+            outputs: told.lines,
+            result,
             miss: path.miss,
             answer: self.answer(&path, open),
             is_known,
@@ -108,27 +118,38 @@ impl Datapath {
     }
 
     /// Where the flows of a path send a packet. The action set is applied at the end of a complete path.
-    fn outputs(&self, path: &Path, mut packet: Packet<'_>, is_complete: bool) -> Vec<String> {
-        let (mut lines, mut set) = (Vec::new(), ActionSet::default());
+    fn outputs(&self, path: &Path, mut packet: Packet<'_>, is_complete: bool) -> Told {
+        let (mut told, mut set) = (Told::default(), ActionSet::default());
         for flow in path.flows.iter().filter_map(|number| self.flow(*number)) {
             let instructions = &flow.entry.instructions;
             for instruction in instructions {
                 if let Instruction::ApplyActions(list) = instruction {
-                    self.world.explain(list.iter(), &packet.key, 0, &mut lines);
+                    self.world.explain(list.iter(), &packet.key, 0, &mut told);
                 }
             }
             if change(instructions, &mut packet, &mut set).is_err() {
-                lines.push("no further output: the time to live has expired".into());
-                return lines;
+                let why = "no further output: the time to live has expired";
+                told.nowhere(Reason::Ttl, why.into());
+                return told;
             }
         }
         if is_complete {
-            self.world.explain(set.actions(), &packet.key, 0, &mut lines);
-            if lines.is_empty() {
-                lines.push("no output: the frame is dropped".into());
+            self.world.explain(set.actions(), &packet.key, 0, &mut told);
+            if told.lines.is_empty() {
+                told.lines.push("no output: the frame is dropped".into());
             }
         }
-        lines
+        told
+    }
+
+    /// Whether the flows of a path have nothing to do with a frame but to drop it.
+    fn does_nothing(&self, path: &Path) -> bool {
+        let flows = path.flows.iter().filter_map(|number| self.flow(*number));
+        flows.flat_map(|flow| &flow.entry.instructions).all(|instruction| match instruction {
+            Instruction::ApplyActions(list) | Instruction::WriteActions(list) => list.is_empty(),
+            Instruction::Meter(_) => false,
+            _ => true,
+        })
     }
 
     /// How frames that take this path are answered. `open` is the table at which the path is no longer
@@ -147,6 +168,7 @@ impl Datapath {
             (None, Some(port)) if self.world.sends(port) => Answer::Mapped { port },
             (None, Some(port)) => Answer::MappedNowhere { port },
             (None, None) if path.miss.is_some() => Answer::CachedMiss,
+            (None, None) if self.does_nothing(path) => Answer::CachedDrop,
             (None, None) => Answer::Cached,
         }
     }

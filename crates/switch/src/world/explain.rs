@@ -6,29 +6,55 @@ use flowyard_openflow::port::{Port, reserved};
 use flowyard_openflow::{Field, ofctl};
 
 use super::World;
+use crate::effects::Reason;
 use crate::key::Key;
 use crate::set::ActionSet;
 
 /// The deepest chain of groups that is explained.
 const DEEPEST: usize = 8;
 
+/// What is told about a frame.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// A sentence for each output, and for each group with the bucket that it chooses.
+    pub(crate) lines: Vec<String>,
+    /// Where the frame leaves, as `port 2 (east)`.
+    pub(crate) to: Vec<String>,
+    /// Why the first of the other outputs leads nowhere.
+    pub(crate) reason: Option<Reason>,
+}
+
+impl Told {
+    /// A sentence about an output that leads nowhere.
+    pub(crate) fn nowhere(&mut self, reason: Reason, why: String) {
+        self.reason.get_or_insert(reason);
+        self.lines.push(why);
+    }
+
+    /// An output to this place. `how` is the name of the port if it is a reserved one.
+    fn leaves(&mut self, to: String, how: &str) {
+        self.lines.push(format!("output to {to}{how}"));
+        self.to.push(to);
+    }
+}
+
 impl World {
-    /// Appends a sentence for each output, and for each group with the bucket that it chooses. Later actions
-    /// see the fields that earlier ones have set.
+    /// Tells each output, and each group with the bucket that it chooses. Later actions see the fields that
+    /// earlier ones have set.
     pub(crate) fn explain<'a>(
         &self,
         actions: impl Iterator<Item = &'a Action>,
         key: &Key,
         depth: usize,
-        lines: &mut Vec<String>,
+        told: &mut Told,
     ) {
         let mut key = *key;
         for action in actions {
             match action {
                 Action::Output { port, .. } | Action::Enqueue { port, .. } => {
-                    lines.push(self.explain_output(*port, key.bits(Field::InPort) as u32));
+                    self.explain_output(*port, &key, told);
                 }
-                Action::Group(number) => self.explain_group(*number, &key, depth, lines),
+                Action::Group(number) => self.explain_group(*number, &key, depth, told),
                 Action::SetField(oxm) if key.has(oxm.field) => key.set(oxm.field, oxm.value),
                 _ => {}
             }
@@ -41,43 +67,102 @@ impl World {
         format!("{} ({})", port.number, String::from_utf8_lossy(name))
     }
 
-    fn explain_output(&self, number: u32, in_port: u32) -> String {
-        let listed = |ports: &[u32]| {
-            let others = ports.iter().filter(|port| **port != in_port);
-            let names: Vec<String> =
-                others.filter_map(|port| self.port(*port)).map(Self::named).collect();
-            if names.is_empty() { "no port".into() } else { format!("ports {}", names.join(", ")) }
-        };
+    fn explain_output(&self, number: u32, key: &Key, told: &mut Told) {
+        let in_port = key.bits(Field::InPort) as u32;
         match number {
-            reserved::IN_PORT => self.explain_port(in_port),
-            reserved::NORMAL => "output as by a learning bridge (NORMAL)".into(),
-            reserved::FLOOD => format!("output to {} (FLOOD)", listed(&self.floods)),
-            reserved::ALL => format!("output to {} (ALL)", listed(&self.all)),
-            reserved::CONTROLLER => "sent to the controllers".into(),
-            reserved::TABLE | reserved::ANY => "no output: no frame is sent to this port".into(),
-            port if port == in_port => format!(
+            reserved::IN_PORT => self.explain_port(in_port, "", told),
+            reserved::NORMAL => self.explain_normal(key, in_port, told),
+            reserved::FLOOD => self.explain_ports(&self.floods, in_port, " (FLOOD)", told),
+            reserved::ALL => self.explain_ports(&self.all, in_port, " (ALL)", told),
+            reserved::CONTROLLER => {
+                told.lines.push("sent to the controllers".into());
+                told.to.push("the controllers".into());
+            }
+            reserved::TABLE | reserved::ANY => {
+                told.nowhere(Reason::NoOutput, "no output: no frame is sent to this port".into());
+            }
+            port if port == in_port => told.nowhere(Reason::Filtered, format!(
                 "no output to port {port}: the frame came from there; write IN_PORT to send it back"
-            ),
-            port => self.explain_port(port),
+            )),
+            port => self.explain_port(port, "", told),
         }
     }
 
-    fn explain_port(&self, number: u32) -> String {
+    /// All of these ports but the one that received the frame.
+    fn explain_ports(&self, ports: &[u32], in_port: u32, how: &str, told: &mut Told) {
+        let others = ports.iter().filter(|port| **port != in_port);
+        let names: Vec<String> =
+            others.filter_map(|port| self.port(*port)).map(Self::named).collect();
+        match names.len() {
+            0 => told.nowhere(
+                Reason::Filtered,
+                format!("no output{how}: there is no other port that is up"),
+            ),
+            1 => told.leaves(format!("port {}", names[0]), how),
+            _ => told.leaves(format!("ports {}", names.join(", ")), how),
+        }
+    }
+
+    /// As a learning bridge: to the port of the station, or to all others. Every core has its own table of
+    /// stations.
+    fn explain_normal(&self, key: &Key, in_port: u32, told: &mut Told) {
+        let bytes = (key.bits(Field::EthDst) as u64).to_be_bytes();
+        let mac: [u8; 6] = std::array::from_fn(|at| bytes[at + 2]);
+        if mac == [0; 6] {
+            let how = " (NORMAL: dl_dst is not given, so the station is taken as unknown)";
+            return self.explain_ports(&self.floods, in_port, how, told);
+        }
+        if matches!(mac, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
+            return told.nowhere(
+                Reason::Filtered,
+                "no output (NORMAL): a bridge never forwards this destination".into(),
+            );
+        }
+        let vlan = key.bits(Field::VlanVid) as u16 & 0xfff;
+        match self.stations.get(&mac, vlan).map(u32::from) {
+            Some(port) if port == in_port => told.nowhere(
+                Reason::Filtered,
+                format!(
+                    "no output (NORMAL): the station is at port {port}, which received the frame"
+                ),
+            ),
+            Some(port) => self.explain_port(port, " (NORMAL: the station was seen there)", told),
+            None if mac[0] & 1 != 0 => {
+                self.explain_ports(&self.floods, in_port, " (NORMAL: a group address)", told);
+            }
+            None => self.explain_ports(
+                &self.floods,
+                in_port,
+                " (NORMAL: the station is not known)",
+                told,
+            ),
+        }
+    }
+
+    fn explain_port(&self, number: u32, how: &str, told: &mut Told) {
         match self.port(number) {
             None => {
                 let known: Vec<String> = self.ports.iter().map(|port| Self::named(port)).collect();
-                format!("no output: there is no port {number}; the ports are {}", known.join(", "))
+                told.nowhere(
+                    Reason::Filtered,
+                    format!(
+                        "no output: there is no port {number}; the ports are {}",
+                        known.join(", ")
+                    ),
+                );
             }
-            Some(port) if !Self::is_open(port) => {
-                format!("no output to port {}: it is down or does not forward", Self::named(port))
-            }
-            Some(port) => format!("output to port {}", Self::named(port)),
+            Some(port) if !Self::is_open(port) => told.nowhere(
+                Reason::Filtered,
+                format!("no output to port {}: it is down or does not forward", Self::named(port)),
+            ),
+            Some(port) => told.leaves(format!("port {}", Self::named(port)), how),
         }
     }
 
-    fn explain_group(&self, number: u32, key: &Key, depth: usize, lines: &mut Vec<String>) {
+    fn explain_group(&self, number: u32, key: &Key, depth: usize, told: &mut Told) {
         let Some(grouping) = self.grouping(number).filter(|_| depth < DEEPEST) else {
-            return lines.push(format!("no output: there is no group {number}"));
+            return told
+                .nowhere(Reason::NoOutput, format!("no output: there is no group {number}"));
         };
         let desc = &grouping.group.desc;
         let (buckets, kind) = (&desc.buckets, ofctl::group_type(desc.kind));
@@ -90,10 +175,13 @@ impl World {
             }
         };
         if chosen.is_empty() {
-            return lines.push(format!(
-                "no output: group {number} ({kind}) has no bucket that is live, of {}",
-                buckets.len()
-            ));
+            return told.nowhere(
+                Reason::NoOutput,
+                format!(
+                    "no output: group {number} ({kind}) has no bucket that is live, of {}",
+                    buckets.len()
+                ),
+            );
         }
         for at in chosen {
             let bucket = &buckets[at];
@@ -101,14 +189,14 @@ impl World {
                 GroupType::Select => format!(" (weight {})", bucket.weight),
                 _ => String::new(),
             };
-            lines.push(format!(
+            told.lines.push(format!(
                 "group {number} ({kind}): bucket {at} of {}{weight}: {}",
                 buckets.len(),
                 ofctl::actions_text(&bucket.actions, &[])
             ));
             let mut set = ActionSet::default();
             bucket.actions.iter().for_each(|action| set.write(action));
-            self.explain(set.actions(), key, depth + 1, lines);
+            self.explain(set.actions(), key, depth + 1, told);
         }
     }
 }

@@ -58,8 +58,37 @@ fn why_names_the_output_ports_and_the_buckets() {
     assert!(bed.datapath.why(&seen).outputs[0].contains("it is down or does not forward"));
     assert_eq!(bed.datapath.why(&seen).answer, Answer::MappedNowhere { port });
     assert_eq!(bed.ports(1, &frame), []);
+    assert_eq!(bed.datapath.why(&seen).result, "dropped (filtered)");
     bed.flow(4, 0, 4, &[], Vec::new());
     assert_eq!(bed.datapath.why(&seen).outputs, ["no output: the frame is dropped"]);
+    assert_eq!(bed.datapath.why(&seen).result, "dropped (work)");
+    assert_eq!(bed.datapath.why(&seen).answer, Answer::CachedDrop);
+}
+
+/// The result is what becomes of the frame, and NORMAL names its ports.
+#[test]
+fn why_ends_with_the_result() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let frame = udp(1, 2, 9);
+    bed.datapath.look([(&frame[..], Arrival::by(1))]);
+    let key = *bed.datapath.ahead.keys.first().expect("a key");
+    let why = bed.datapath.why(&key);
+    assert_eq!((why.miss, why.result.as_str()), (Some(0), "dropped (no_flow)"));
+    assert!(why.to_string().ends_with("\nresult: dropped (no_flow)"), "{why}");
+    bed.flow(1, 0, 1, &[], to(reserved::NORMAL));
+    let flood = bed.datapath.why(&key);
+    assert!(flood.result.starts_with("ports 2 ("), "{flood}");
+    assert!(flood.outputs[0].ends_with("(NORMAL: the station is not known)"), "{flood}");
+    // A frame of the destination's station is seen at port 3.
+    let mut back = frame.clone();
+    let (front, rest) = back.split_at_mut(6);
+    front.swap_with_slice(&mut rest[..6]);
+    bed.ports(3, &back);
+    let known = bed.datapath.why(&key);
+    assert!(known.result.starts_with("port 3 ("), "{known}");
+    assert!(known.outputs[0].ends_with("(NORMAL: the station was seen there)"), "{known}");
+    bed.flow(2, 0, 2, &[], to(2));
+    assert!(bed.datapath.why(&key).result.starts_with("port 2 ("));
 }
 
 /// Each table sees what the actions of the tables before it have changed, as those of a frame do.
