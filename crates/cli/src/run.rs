@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use self::open::Open;
 use flowyard_config::Config;
+use flowyard_flow::Secret;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
@@ -24,6 +25,7 @@ use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
 use flowyard_yard::Parts;
 use flowyard_yard::run::{Outcome, Running};
+use rustix::rand::{GetRandomFlags, getrandom};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::logs::{self, LogArgs};
@@ -39,6 +41,9 @@ pub(crate) use counters::Report;
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.run/1";
+
+const NO_SECRET: &str = "the system has no random bytes for the secret of the tables; write 'seed = N' in [yard] with a secret number N";
+const DRAWN: &str = "the seed by which backends are chosen was drawn at this start: other machines choose other backends, and so does this one after a restart for connections that it has forgotten; write 'seed' in [balance] to keep the choice";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -111,6 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return simulate(args);
     }
     let mut config = read(args)?;
+    config.set_secret(draw()?);
     let ender = Ender::new()?;
     config.end_captures_with(ender.clone());
     if config.expect.is_some() || !config.reload.is_empty() {
@@ -165,6 +171,17 @@ fn simulate(args: &Args) -> Result<(), Stop> {
     output::text(&format!("{name}: the results are as expected with all {seeds} seeds\n"))
 }
 
+/// A secret that nobody knows who sends frames.
+fn draw() -> Result<Secret, Stop> {
+    let mut bytes = [0; 16];
+    let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
+    match drawn {
+        Ok(16) => Ok(Secret::drawn(bytes)),
+        Ok(_) => Err(Stop::Failed(anyhow::anyhow!(NO_SECRET))),
+        Err(error) => Err(Stop::Failed(anyhow::Error::new(error).context(NO_SECRET))),
+    }
+}
+
 fn read(args: &Args) -> Result<Config, Stop> {
     let mut config = Config::read(&args.config).map_err(bad_input)?;
     if let Some(pace) = &args.pace {
@@ -209,6 +226,9 @@ fn attend(
     let name = args.config.display().to_string();
     tracing::info!(config = name, cores = handle.cores(), "running");
     service.ready(&name);
+    if config.chooses_by_drawn_seed() {
+        tracing::info!("{DRAWN}");
+    }
     while !yard.is_done() {
         if signals.stop.load(Ordering::Relaxed) && !stopped {
             tracing::info!("draining: ports receive no more frames");
@@ -258,7 +278,12 @@ fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str
 
 /// Reads the configuration again and replaces the tables. A wrong configuration changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
-    match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
+    // The tables keep the secret of the start.
+    let again = read(args).map(|mut new| {
+        new.keep_secret(config);
+        new
+    });
+    match again.map(|new| config.reload(&new).map(|reload| (reload, new))) {
         Ok(Ok((reload, new))) => match reload.apply(&yard.handle()) {
             Ok(()) => {
                 *config = new;

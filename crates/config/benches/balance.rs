@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flowyard_flow::parse;
+use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, proto};
 use flowyard_lb::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Service, Timeouts};
 use flowyard_lb::{Balance, BalanceSettings, Hub};
@@ -67,6 +67,7 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
         pass: vec![None],
         places: Vec::new(),
         neighbour_fresh: 0,
+        secret: Secret::FIXED,
     };
     Balance::group(hub, 1, &settings).remove(0)
 }

@@ -136,7 +136,7 @@ impl Setup {
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
     ) -> Vec<Box<dyn Work>> {
-        let Blueprint { cores, ref ports, ref queues, seed, .. } = self.blueprint;
+        let Blueprint { cores, ref ports, ref queues, secret, .. } = self.blueprint;
         let all: Vec<Box<dyn Work>> = match &self.work {
             WorkPlan::Forward(map) => {
                 let forward = Forward::new(map);
@@ -145,7 +145,8 @@ impl Setup {
             WorkPlan::Bridge { stations, age } => {
                 let works = |core: u16| queues.iter().any(|queue| queue.consumers.contains(&core));
                 let working: Vec<bool> = (0..cores).map(works).collect();
-                let all = Bridge::group(&working, ports.len() as u16, *stations, *age, seed);
+                let key = secret.key("stations");
+                let all = Bridge::group(&working, ports.len() as u16, *stations, *age, key);
                 all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
             }
             WorkPlan::Route(routes) => {

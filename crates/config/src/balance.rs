@@ -8,7 +8,7 @@ use flowyard_lb::{Backend, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
-use super::{Config, ConfigError, WorkKind, hex};
+use super::{Config, ConfigError, WorkKind, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
 
 mod capacity;
@@ -160,19 +160,20 @@ impl Config {
     /// The first service that is wrong.
     pub(crate) fn control(&self) -> Result<Control, ConfigError> {
         let balance = self.balance();
-        let seed = balance.seed.unwrap_or(self.yard.seed);
-        Control::new(self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
-            let service =
-                self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
-            let backend =
-                service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
-            let span = match (backend, service) {
-                (Some(backend), _) => backend.get_ref().name.span(),
-                (None, Some(service)) => service.get_ref().name.span(),
-                (None, None) => 0..0,
-            };
-            self.split(span, &error.to_string())
-        })
+        Control::new(self.services()?, *balance.entries.get_ref(), self.balancer_seed()).map_err(
+            |error| {
+                let service =
+                    self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
+                let backend =
+                    service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
+                let span = match (backend, service) {
+                    (Some(backend), _) => backend.get_ref().name.span(),
+                    (None, Some(service)) => service.get_ref().name.span(),
+                    (None, None) => 0..0,
+                };
+                self.split(span, &error.to_string())
+            },
+        )
     }
 
     /// The other settings of the balancer.
@@ -211,6 +212,7 @@ impl Config {
             pass,
             places: self.places(&balance)?,
             neighbour_fresh: ms(balance.neighbour_ms),
+            secret: self.secret(),
         })
     }
 }
@@ -236,6 +238,7 @@ pub(crate) fn check(config: &Config) -> Checked {
         let what = format!("a core cannot keep {} connections", balance.connections.get_ref());
         return Err(config.error(balance.connections.span(), what, "write 1 to 1073741824"));
     }
+    secret::check(config, &balance)?;
     config.balance_settings()?;
     config.control()?;
     let local =

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
+use flowyard_flow::Secret;
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::{BadPace, Pace};
 use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
@@ -44,6 +45,7 @@ mod live;
 pub mod names;
 mod resolve;
 mod rule;
+mod secret;
 pub mod send;
 pub mod send_words;
 mod switch;
@@ -112,6 +114,9 @@ pub struct Config {
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,
+    /// The secret that is used if no seed is written; by default the fixed one.
+    #[serde(skip)]
+    secret: Secret,
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
@@ -152,8 +157,9 @@ pub struct YardConfig {
     /// The longest time for which a flow is buffered while its queue makes no progress, in
     /// microseconds.
     pub hold_us: u64,
-    /// The seed of all random choices: table hashes and the random hash key.
-    pub seed: u64,
+    /// The seed of all random choices: table hashes and the random hash key. If it is not written,
+    /// they follow the secret of [`Config::set_secret`].
+    pub seed: Option<u64>,
     /// The address at which metrics are served, as `127.0.0.1:9464`; empty serves none.
     pub metrics: Option<String>,
 }
@@ -171,7 +177,7 @@ impl Default for YardConfig {
             hold_frames: free(2048),
             hold_after_frames: 1024,
             hold_us: 1000,
-            seed: 1,
+            seed: None,
             metrics: None,
         }
     }

@@ -137,7 +137,7 @@ impl Config {
             cores: *yard.cores.get_ref(),
             pin: yard.pin.get_ref().clone(),
             idle: yard.idle.into(),
-            seed: yard.seed,
+            secret: self.secret(),
             frames: *yard.frames.get_ref(),
             buffer_bytes: *yard.buffer_bytes.get_ref(),
             work_frames: self.work_frames(),
@@ -186,7 +186,7 @@ impl Config {
     fn steer_plan(&self) -> Result<SteerPlan, ConfigError> {
         let steer = &self.steer;
         let hash_key = match steer.hash_key.get_ref() {
-            HashKey::Random => random_key(self.yard.seed).to_vec(),
+            HashKey::Random => random_key(self.secret().key("receive hash")).to_vec(),
             HashKey::Symmetric => SYMMETRIC_KEY.to_vec(),
             HashKey::Microsoft => MICROSOFT_KEY.to_vec(),
             HashKey::Written(text) => hex(text).unwrap_or_default(), // checked before
@@ -287,7 +287,7 @@ impl Config {
                 WorkPlan::Balance {
                     services: self.services()?,
                     entries: *balance.entries.get_ref(),
-                    seed: balance.seed.unwrap_or(self.yard.seed),
+                    seed: self.balancer_seed(),
                     settings: self.balance_settings()?,
                 }
             }

@@ -182,7 +182,8 @@ pub(crate) fn exact(config: &Config) -> Result<Vec<(FlowKey, Action)>, ConfigErr
 
 /// Finds the first exact entry that the table does not accept.
 pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
-    let mut table = Exact::new(config.steer.exact_entries, &FlowKey::FLOW, config.yard.seed);
+    let mut table =
+        Exact::new(config.steer.exact_entries, &FlowKey::FLOW, config.secret().key("exact"));
     for ((key, action), entry) in exact(config)?.iter().zip(&config.steer.exact) {
         if let Err(reason) = table.put(key, *action) {
             let fix = "raise 'exact_entries' in [steer], or write fewer";
@@ -194,7 +195,7 @@ pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
 
 /// The table of the rules.
 pub(crate) fn table(config: &Config) -> Result<Wildcard, ConfigError> {
-    flowyard_yard::build::rules_table(&rules(config)?, config.yard.seed).map_err(|bad| {
+    flowyard_yard::build::rules_table(&rules(config)?, config.secret()).map_err(|bad| {
         let fix = format!("change the match or the priority, or delete rule {}", bad.rule + 1);
         config.error(config.steer.rule[bad.rule].fields.span(), bad.reason, fix)
     })

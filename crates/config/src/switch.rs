@@ -170,7 +170,7 @@ impl Config {
                 LookupWord::Hash => Lookup::Hash,
             },
             cache_entries: *switch.cache_entries.get_ref(),
-            seed: self.yard.seed,
+            secret: self.secret(),
             ..Settings::default()
         }
     }

@@ -15,12 +15,15 @@
 pub mod learn;
 mod mix;
 pub mod parse;
+mod secret;
 pub mod settle;
 pub mod steer;
 pub mod table;
 pub mod toeplitz;
 
 pub use learn::Learn;
+pub use mix::fold;
+pub use secret::Secret;
 pub use settle::{Look, Settle, Tails};
 pub use steer::Steer;
 pub use table::{Reason, Refusal, Table};

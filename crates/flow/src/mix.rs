@@ -3,7 +3,8 @@
 //! The Toeplitz hash is linear over GF(2): the flows of a load generator (sequential addresses and
 //! ports) span a small vector space, and so do their hashes, so that buckets chosen by Toeplitz bits
 //! overflow at half load. Tables therefore mix the words of the key with 64 x 64 -> 128 bit products,
-//! under a seed that senders do not know.
+//! under a key that senders do not know: without it nobody can compute flows that share a bucket. The key's
+//! words are added to those of the flow before any product, so that no choice of a flow makes a factor 0.
 
 use flowyard_frame::{FlowKey, Rng};
 
@@ -41,9 +42,10 @@ impl Mix {
 }
 
 /// The XOR of both halves of the product: every bit of `a` and `b` affects every bit of the result.
+#[must_use]
 #[inline]
-pub(crate) fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
+pub const fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
     product as u64 ^ (product >> 64) as u64
 }
 

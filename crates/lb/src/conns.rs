@@ -28,6 +28,7 @@
 //! is allocated after `new`.
 //! Thread-safety: used by one core.
 
+use flowyard_flow::Secret;
 use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod conn;
@@ -119,6 +120,14 @@ impl Conns {
             wheel: Wheel::new(),
             timeouts,
         }
+    }
+
+    /// The same table, still empty, in which `secret` decides where entries are placed.
+    #[must_use]
+    pub fn with_secret(mut self, secret: Secret) -> Self {
+        self.index.rekey(secret.key("connections"));
+        self.ports.rekey(secret.key("local ports"));
+        self
     }
 
     /// The same table, which also stores the MAC address from which a client's packets come: 6 bytes for each

@@ -18,7 +18,8 @@
 //! While lookups do not pay, they are paused: see [`Watch`].
 //!
 //! Invariants: an entry whose generation is its path's has the result that the tables give; a frame allocates
-//! memory only for a new path of more than eight flows, and while there are more paths than flows.
+//! memory only for a new path of more than eight flows, and while there are more paths than flows; there are at
+//! most [`PATHS`] paths for each entry besides one for each flow.
 //! Thread-safety: owned by one core.
 
 use std::collections::HashMap;
@@ -41,6 +42,9 @@ pub(crate) use watch::Watch;
 const WAYS: usize = 4;
 /// The greatest number of paths that a new rule is compared with; if there are more, all of them end.
 const COMPARED: usize = 1024;
+/// The most paths for each entry, besides those of a single flow. Where flows of several tables combine, frames
+/// could otherwise make any number of paths whose entries are long replaced.
+const PATHS: usize = 2;
 /// When a set is full, one of N misses replaces an entry.
 const REPLACE: u32 = 16;
 /// Words of a line.
@@ -121,6 +125,8 @@ pub(crate) struct Cache {
     /// The numbers of all other paths.
     numbers: HashMap<Path, u32>,
     clock: u32,
+    /// The next path that ends if there are too many.
+    hand: usize,
     /// Flows, and the hits of their paths that have ended.
     retired: Vec<(u32, (u64, u64))>,
     /// The lower half of a path's generation wrapped around; entries that store it must be cleared.
@@ -152,6 +158,7 @@ impl Cache {
             only: Vec::new(),
             numbers: HashMap::new(),
             clock: 0,
+            hand: 0,
             retired: Vec::new(),
             wrapped: false,
             watch: Watch::default(),
@@ -230,6 +237,7 @@ impl Cache {
         core: usize,
     ) {
         found.fill(None);
+        self.shed();
         if !self.is_on() || self.watch.skips(keys.len() as u32) {
             return spots.fill(None); // during a pause, most batches end here
         }
@@ -421,6 +429,15 @@ impl Cache {
         }
     }
 
+    /// Ends paths in turn while there are too many: no more than frames have made since the last call.
+    fn shed(&mut self) {
+        let most = self.only.len() + PATHS * self.sets * WAYS;
+        while self.live.len() > most {
+            self.hand = (self.hand + 1) % self.live.len();
+            self.kill(self.live[self.hand]);
+        }
+    }
+
     /// Ends every path.
     pub(crate) fn clear(&mut self) {
         self.kill_if(|_| true);
@@ -461,3 +478,6 @@ impl Cache {
         self.kill_if(|path| path.flows.contains(&flow));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use flowyard_flow::Secret;
 use flowyard_flow::table::l2::L2;
 use flowyard_openflow::Field;
 use flowyard_openflow::change::{Change, Entry, Lookups, Place as Own};
@@ -52,8 +53,8 @@ pub struct Settings {
     pub stations: usize,
     /// The time after which a station is removed, in nanoseconds.
     pub station_age: u64,
-    /// The seed of hashes that decide where entries are stored. Senders of frames must not know it.
-    pub seed: u64,
+    /// The secret of hashes that decide where entries are stored. Senders of frames must not know it.
+    pub secret: Secret,
     /// The counters of lookups of each table; may be shorter than the list of tables.
     pub lookups: Vec<Lookups>,
 }
@@ -66,7 +67,7 @@ impl Default for Settings {
             cache_entries: 8192,
             stations: 1024,
             station_age: 300_000_000_000,
-            seed: 1,
+            secret: Secret::FIXED,
             lookups: Vec::new(),
         }
     }
@@ -163,9 +164,13 @@ impl Datapath {
     }
 
     fn one(core: usize, settings: &Settings, shared: &Shared) -> Self {
-        let seed = settings.seed.wrapping_add(core as u64);
+        let of_core = |name| settings.secret.key(name).wrapping_add(core as u64);
+        let seed = of_core("flow tables");
         let table = |number: u64| Classifier::new(settings.lookup, seed ^ number << 32);
-        let stations = L2::new(settings.stations, settings.station_age, seed ^ 3);
+        let seed = of_core("stations") ^ 3;
+        let stations = L2::new(settings.stations, settings.station_age, seed);
+        // The same seed on every core, so that a flow has the same bucket on all of them.
+        let select = settings.secret.key("select groups") ^ 5;
         Self {
             core,
             tables: (0..u64::from(settings.tables)).map(table).collect(),
@@ -173,10 +178,9 @@ impl Datapath {
             flows: Vec::new(),
             free: Vec::new(),
             own: [None, None],
-            // The same seed on every core, so that a flow has the same bucket on all of them.
-            world: World::new(core, stations, Arc::clone(shared), settings.seed ^ 5),
-            cache: Cache::new(settings.cache_entries, seed ^ 7),
-            mapping: Mapping::new(settings.cache_entries, seed ^ 11),
+            world: World::new(core, stations, Arc::clone(shared), select),
+            cache: Cache::new(settings.cache_entries, of_core("flow cache") ^ 7),
+            mapping: Mapping::new(settings.cache_entries, of_core("port mapping") ^ 11),
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),

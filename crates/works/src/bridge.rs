@@ -18,9 +18,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use flowyard_flow::Table;
 use flowyard_flow::table::l2::{L2, Learnt};
-use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To};
+use flowyard_flow::{Table, fold};
+use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, Rng, To};
 use flowyard_wire::LinkType;
 
 use flowyard_pool::Pool;
@@ -60,6 +60,8 @@ struct News {
     /// announced again. Stations with equal hashes are announced more often.
     due: Box<[(u64, Nanos)]>,
     again: Nanos,
+    /// The key of these hashes.
+    keys: [u64; 2],
 }
 
 /// For each port: all other ports.
@@ -72,7 +74,7 @@ impl Bridge {
     /// A bridge with `ports` ports, one for each core. `working` has an element for each core:
     /// whether the core is given frames at all. Each core knows about `stations` stations, and
     /// forgets those that were silent for `age`. `seed` determines the hash functions of the
-    /// tables.
+    /// tables; it must be kept from those who choose addresses.
     ///
     /// A frame that is to leave by all ports but `n` gets `To::Ports(n)`.
     #[must_use]
@@ -92,12 +94,14 @@ impl Bridge {
             senders.push((core, to));
         }
         let bridge = |(core, inbox): (usize, Option<Receiver<Seen>>)| {
+            let mut random = Rng::new(!seed.wrapping_add(core as u64));
             let others = || senders.iter().filter(|(other, _)| *other != core);
             let news = inbox.map(|inbox| News {
                 inbox,
                 others: others().map(|(_, to)| to.clone()).collect(),
                 due: vec![(0, 0); stations.next_power_of_two()].into(),
                 again: (age / 4).clamp(1, AGAIN),
+                keys: [random.bits(), random.bits() | 1],
             });
             let table = L2::new(stations, age, seed.wrapping_add(core as u64));
             Self { table, ports, news }
@@ -137,7 +141,7 @@ impl News {
         let [a, b, c, d, e, f] = seen.mac;
         let [g, h] = seen.vlan.to_be_bytes();
         let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = fold(key ^ self.keys[0], self.keys[1]);
         let at = hash as usize & (self.due.len() - 1);
         let Some(due) = self.due.get_mut(at) else { return };
         if !fresh && due.0 == key && seen.at < due.1 {

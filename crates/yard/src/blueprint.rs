@@ -13,6 +13,7 @@
 //! Invariant: what [`Blueprint::check`] accepts can be built, unless memory or a port is missing.
 //! Thread-safety: plain values.
 
+use flowyard_flow::Secret;
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::table::Rule;
@@ -31,8 +32,8 @@ pub struct Blueprint {
     pub pin: Vec<usize>,
     /// What an idle core does.
     pub idle: Idle,
-    /// The seed of all randomness in the engine: table hashes, samplers.
-    pub seed: u64,
+    /// The secret from which the keys of table hashes and the seeds of samplers are derived.
+    pub secret: Secret,
     /// Buffers of the pool; 0 derives the number from the queues and cores.
     pub frames: usize,
     /// Bytes of a buffer, rounded up to whole cache lines of 64 bytes.
@@ -272,7 +273,7 @@ impl Default for Blueprint {
             cores: 1,
             pin: Vec::new(),
             idle: Idle::default(),
-            seed: 1,
+            secret: Secret::FIXED,
             frames: 0,
             buffer_bytes: 2048,
             work_frames: 0,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
 use flowyard_flow::table::{Exact, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
-use flowyard_flow::{Learn, Settle, Steer, Table};
+use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
 use flowyard_pool::Pool;
 use flowyard_queue::{Order, Queue};
@@ -118,7 +118,7 @@ impl Yard {
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
         let places = Arc::new(places(plan, parts.queue));
-        let rules = rules_table(&plan.steer.rules, plan.seed)
+        let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
         let pool = parts.pool.take().unwrap_or_else(|| plan.pool());
@@ -175,8 +175,8 @@ pub struct BadRule {
 ///
 /// # Errors
 /// The first rule that the table refuses, or that an earlier rule makes unreachable.
-pub fn rules_table(rules: &[Rule], seed: u64) -> Result<Wildcard, BadRule> {
-    let mut table = Wildcard::new(rules.len(), rules.len(), seed);
+pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> {
+    let mut table = Wildcard::new(rules.len(), rules.len(), secret.key("rules"));
     for (at, rule) in rules.iter().enumerate() {
         let before = table.len();
         let reason = match table.put(rule) {
@@ -296,8 +296,8 @@ fn entry(
     rules: &Arc<Wildcard>,
     ports: Vec<(u16, Box<dyn Rx>)>,
 ) -> Result<Entry, BlueprintError> {
-    let (steer, seed) = (&plan.steer, plan.seed);
-    let mut user = Exact::new(steer.exact_entries, &FlowKey::FLOW, seed);
+    let (steer, secret) = (&plan.steer, plan.secret);
+    let mut user = Exact::new(steer.exact_entries, &FlowKey::FLOW, secret.key("exact"));
     for (key, action) in &steer.exact {
         user.put(key, *action).map_err(|reason| table("exact entries", &reason))?;
     }
@@ -310,10 +310,10 @@ fn entry(
         _ => None,
     };
     let mask = cache.unwrap_or(FlowKey::FLOW);
-    let learnt = Exact::new(learnt_entries(plan), &mask, seed ^ 1);
+    let learnt = Exact::new(learnt_entries(plan), &mask, secret.key("learnt") ^ 1);
     let view = Rules::new(Arc::clone(rules), &mask);
     let most = plan.elephants.as_ref().map_or(1, |elephants| elephants.settings.promoted_max);
-    let promoted = Exact::new(most, &FlowKey::FLOW, seed ^ 2);
+    let promoted = Exact::new(most, &FlowKey::FLOW, secret.key("promoted") ^ 2);
     let tables: Vec<Box<dyn Table + Send>> =
         vec![Box::new(user), Box::new(learnt), Box::new(view), Box::new(promoted)];
     let wrong = |reason: &dyn std::fmt::Display| table("indirection table", reason);
@@ -338,7 +338,7 @@ fn entry(
         splits: plan.elephants.is_some(),
         tally: Tally::new(steer.counters.len()),
         lists: Arc::new(steer.lists.clone()),
-        settle: plan.settle_slots.map(|slots| Settle::new(slots, seed)),
+        settle: plan.settle_slots.map(|slots| Settle::new(slots, secret.key("settle"))),
         batch: Batch::default(),
         plain: Lanes::NONE,
         homes: [To::DROP; LANES],
@@ -351,7 +351,7 @@ fn entry(
 fn watch_elephants(plan: &Blueprint, core: &mut Core, log: &Decisions) {
     let Some(elephants) = &plan.elephants else { return };
     let entries = core.entry.steer.spread.entries();
-    let seed = plan.seed ^ u64::from(core.id) << 32;
+    let seed = plan.secret.key("sampler") ^ u64::from(core.id) << 32;
     let sizes = (entries.len(), plan.queues.len());
     let sampling = Sampling::new(elephants, sizes, plan.home(core.id), seed);
     if core.id == elephants.core {
@@ -389,15 +389,15 @@ fn learners(
     let mut all = Vec::new();
     match (plan.learn, plan.home(id), cache) {
         (Some(LearnPlan::Atr(settings)), Some(home), _) if transmits => {
-            let atr = Atr::new(plan.queues.len() as u16, settings, plan.seed);
+            let atr = Atr::new(plan.queues.len() as u16, settings, plan.secret.key("atr"));
             all.push(learner(Stage::Tx, home, Box::new(atr)));
         }
         (Some(LearnPlan::Rfs(settings)), Some(home), _) => {
-            let rfs = Rfs::new(settings, plan.seed.wrapping_add(id.into()));
+            let rfs = Rfs::new(settings, plan.secret.key("rfs").wrapping_add(id.into()));
             all.push(learner(Stage::Work, home, Box::new(rfs)));
         }
         (Some(LearnPlan::Cache(settings)), _, Some(mask)) if transmits => {
-            let cache = Box::new(Cache::new(settings, &mask, plan.seed));
+            let cache = Box::new(Cache::new(settings, &mask, plan.secret.key("cache")));
             // Its own core alone: by mail, edits could come after a change of the rules.
             all.push(Learner { teaches: vec![id], ..learner(Stage::Rules, id, cache) });
         }

@@ -12,6 +12,7 @@ mod operate;
 mod outputs;
 mod rss_from;
 mod schema;
+mod secret;
 mod service;
 mod simulate;
 mod streams;
@@ -31,6 +32,7 @@ flowyard_testkit::tests! {
     mod outputs,
     mod rss_from,
     mod schema,
+    mod secret,
     mod service,
     mod simulate,
     mod streams,

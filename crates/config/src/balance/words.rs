@@ -19,9 +19,12 @@ use crate::health::CheckConfig;
 pub struct BalanceConfig {
     /// The number of entries of a Maglev table; it must be prime.
     pub entries: Spanned<u32>,
-    /// The seed of the tables: the same on all machines that are to choose alike, and secret from
-    /// clients.
-    pub seed: Option<u64>,
+    /// The seed by which backends are chosen: the same on all machines that are to choose alike, and
+    /// secret from clients.
+    pub seed: Option<Spanned<u64>>,
+    /// Whether other machines balance the same services. They must choose alike, so `seed` must be
+    /// written.
+    pub cluster: Spanned<bool>,
     /// The number of connections that each core stores.
     pub connections: Spanned<usize>,
     /// How new connections are treated when the connection table is full.
@@ -62,6 +65,7 @@ impl Default for BalanceConfig {
         Self {
             entries: free(flowyard_flow::table::Maglev::ENTRIES),
             seed: None,
+            cluster: free(false),
             connections: free(1 << 16),
             full: FullConfig::Stateless,
             opening: 0,

@@ -6,7 +6,7 @@
 //!
 //! Occupancy is bounded by the second-chance algorithm: when all entries are taken, the hand moves
 //! over the entries, clears the mark of those that were sampled since it last passed them, and evicts
-//! the first that has no mark.
+//! the first that has no mark, or the last of [`LOOKS`] entries if all of those have one.
 //!
 //! Invariants: at most `entries` keys; a key is deleted by an edit before its entry is reused; no
 //! allocation after `new` except in the caller's `edits`.
@@ -14,6 +14,9 @@
 use flowyard_frame::{Action, Edit, FlowKey};
 
 use crate::table::Exact;
+
+/// The most entries that are inspected for an eviction.
+const LOOKS: usize = 64;
 
 /// A flow that is steered.
 #[derive(Clone, Copy, Debug)]
@@ -97,10 +100,12 @@ impl<T: Copy> Store<T> {
 
     /// The number of a free entry; evicts one if there is none.
     fn take(&mut self, edits: &mut Vec<Edit>) -> usize {
+        let mut looks = LOOKS;
         while self.free.is_empty() {
             let at = self.advance();
+            looks = looks.saturating_sub(1);
             match &mut self.entries[at] {
-                Some(entry) if entry.sampled => entry.sampled = false,
+                Some(entry) if entry.sampled && looks > 0 => entry.sampled = false,
                 _ => self.release(at, edits),
             }
         }

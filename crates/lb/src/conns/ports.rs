@@ -38,6 +38,13 @@ impl Ports {
     pub(super) fn new(capacity: usize, has_locals: bool) -> Self {
         Self { index: has_locals.then(|| Index::new(capacity)) }
     }
+
+    /// As [`Index::rekey`].
+    pub(super) fn rekey(&mut self, key: u64) {
+        if let Some(index) = &mut self.index {
+            index.rekey(key);
+        }
+    }
 }
 
 impl Conns {

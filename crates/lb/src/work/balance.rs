@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use flowyard_flow::Secret;
 use flowyard_frame::Nanos;
 use flowyard_works::neighbour::{Neighbour, Neighbours, Place};
 
@@ -48,6 +49,8 @@ pub struct BalanceSettings {
     pub places: Vec<Place>,
     /// Lifetime of the resolved MAC address of a next hop.
     pub neighbour_fresh: Nanos,
+    /// The secret of the tables that no other machine has. It need not be that of the choice of backends.
+    pub secret: Secret,
 }
 
 /// The balancer of one core.
@@ -103,9 +106,10 @@ impl Balance {
     /// Creates the balancers of `cores` cores, which use the plans of `hub`.
     #[must_use]
     pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
-        let has_locals = !settings.local.is_empty();
+        let (has_locals, secret) = (!settings.local.is_empty(), settings.secret);
         let table = |_| {
             let table = Conns::new(settings.connections, settings.timeouts, has_locals);
+            let table = table.with_secret(secret);
             Mutex::new(if settings.returns { table.with_macs() } else { table })
         };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
@@ -128,8 +132,8 @@ impl Balance {
                 clients: clients.clone(),
                 turns,
                 conns: Arc::clone(&conns),
-                fragments: Fragments::new(),
-                answers: Fragments::new(),
+                fragments: Fragments::new(secret.key("fragments")),
+                answers: Fragments::new(secret.key("answers")),
                 leases: Leases::new(&settings.timeouts),
                 answer_leases: Leases::new(&settings.timeouts),
                 announced: Announced::default(),

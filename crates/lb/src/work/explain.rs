@@ -20,8 +20,6 @@ pub struct Explained {
     pub backend: Option<u32>,
     /// The reason.
     pub why: Because,
-    /// The hash of the connection.
-    pub hash: u64,
     /// The entry of the Maglev table that the connection hashes to.
     pub entry: usize,
     /// The size of the Maglev table.
@@ -94,7 +92,6 @@ impl Hub {
             service: None,
             backend: None,
             why: Because::NoService { is_vip: flow.dst_ip().is_some_and(|dst| plan.is_vip(dst)) },
-            hash,
             entry: 0,
             entries: 0,
             checksum: 0,

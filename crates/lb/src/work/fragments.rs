@@ -5,7 +5,8 @@
 //! 3-tuple of the Maglev paper (section 4.3). This is the table on that core. A later fragment that
 //! arrives before the first is dropped and counted, because its connection is unknown.
 //!
-//! Invariants: the size is fixed; a newer packet replaces an older one in the same entry.
+//! Invariants: the size is fixed; a newer packet replaces an older one in the same entry; who does not know
+//! the key cannot choose which.
 
 use crate::ConnKey;
 use flowyard_frame::FlowKey;
@@ -27,32 +28,34 @@ struct Entry<T> {
 /// A value for each packet whose first fragment was seen.
 pub(super) struct Fragments<T> {
     entries: Box<[Option<Entry<T>>]>,
+    key: u64,
 }
 
 impl<T: Copy> Fragments<T> {
-    pub(super) fn new() -> Self {
-        Self { entries: vec![None; PLACES].into() }
+    /// No packets. `key` decides which packets share an entry.
+    pub(super) fn new(key: u64) -> Self {
+        Self { entries: vec![None; PLACES].into(), key }
     }
 
     /// Stores the value of a first fragment. The packet must not have been modified yet.
     pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
-        let (whose, at) = place(key, id);
+        let (whose, at) = self.place(key, id);
         self.entries[at] = Some(Entry { whose, id, found });
     }
 
     /// The value stored for the packet of a later fragment.
     pub(super) fn get(&self, bytes: &[u8], key: &FlowKey) -> Option<T> {
         let id = id(bytes.get(l3_of(bytes)?..)?, key.is_ipv6())?;
-        let (whose, at) = place(key, id);
+        let (whose, at) = self.place(key, id);
         let entry = self.entries[at].as_ref()?;
         ((entry.whose, entry.id) == (whose, id)).then_some(entry.found)
     }
-}
 
-fn place(key: &FlowKey, id: u32) -> (ConnKey, usize) {
-    let whose = ConnKey::of(&FlowKey { sport: 0, dport: 0, ..*key });
-    (whose, (whose.hash(id.into()) >> 32) as usize % PLACES)
+    fn place(&self, key: &FlowKey, id: u32) -> (ConnKey, usize) {
+        let whose = ConnKey::of(&FlowKey { sport: 0, dport: 0, ..*key });
+        (whose, (whose.hash(self.key ^ u64::from(id)) >> 32) as usize % PLACES)
+    }
 }
 
 /// The identification of a fragment.

@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic};
-use flowyard_flow::parse;
+use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, FlowKey, To};
 use flowyard_testkit::Build;
 use flowyard_wire::checksum::transport_checksum;
@@ -71,6 +71,7 @@ pub(super) fn settings() -> BalanceSettings {
         pass: vec![Some(50)],
         places: Vec::new(),
         neighbour_fresh: 0,
+        secret: Secret::FIXED,
     }
 }
 

@@ -187,11 +187,11 @@ impl<'a> Words<'a> {
 
     /// The entry of the Maglev table that the connection hashes to, and its backend.
     fn entry(&mut self, how: &str) {
-        let Explained { plan, entry, entries, checksum, fall_back, hash, .. } = self.explained;
+        let Explained { plan, entry, entries, checksum, fall_back, .. } = self.explained;
         let whose = fall_back.and_then(|id| plan.target(id));
         let whose = whose.map_or_else(String::new, |target| format!(": {}", short(plan, target)));
         self.step(format!(
-            "{how} entry {entry} of {entries} of the Maglev table {checksum:016x} (hash {hash:016x}){whose}"
+            "{how} entry {entry} of {entries} of the Maglev table {checksum:016x}{whose}"
         ));
     }
 

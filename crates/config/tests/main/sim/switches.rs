@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use flowyard_flow::Secret;
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Change, Counts, Entry, Group};
 use flowyard_openflow::flow::PacketOut;
@@ -31,7 +32,7 @@ pub(crate) fn works(rng: &mut Rng, cores: u64, ports: u16) -> Vec<Box<dyn Work>>
             cache_entries: [0, 8, 1024][rng.below(3) as usize],
             stations: 64,
             station_age: [100_000, 1_000_000_000][rng.below(2) as usize],
-            seed: rng.bits(),
+            secret: Secret::written(rng.bits()),
             ..Settings::default()
         },
         ports: (0..ports).map(|at| (u32::from(at) + 1, [0; 6], format!("p{at}"))).collect(),

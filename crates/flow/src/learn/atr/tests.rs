@@ -141,3 +141,18 @@ proptest! {
         }
     }
 }
+
+/// A sweep over all entries for one frame would stop a core with a large table.
+#[test]
+fn an_eviction_inspects_a_fixed_number_of_entries() {
+    let mut atr = atr(5000, 1);
+    for n in 0..5000 {
+        edits(&mut atr, 0, &frame(n, FlowKey::SYN), 0);
+    }
+    // All were sampled since the hand last passed.
+    let all = edits(&mut atr, 0, &frame(5000, FlowKey::SYN), 0);
+    let inspected = 64;
+    let evicted = Edit::Del(received(inspected - 1));
+    assert_eq!(all, [evicted, Edit::Put(received(5000), Action::queue(0))]);
+    assert_eq!(atr.len(), 5000);
+}

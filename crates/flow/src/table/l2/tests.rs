@@ -4,6 +4,7 @@ use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Secret;
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -195,5 +196,36 @@ proptest! {
             slow.sort_unstable();
             prop_assert_eq!(known, slow);
         }
+    }
+}
+
+/// Eight stations that fill both buckets of `victim`, computed by an adversary who knows the key.
+fn crafted(victim: &[u8; 6], key: u64) -> Vec<[u8; 6]> {
+    let table = L2::new(64, 300 * SECOND, key);
+    let wanted = table.places(word(victim, 0));
+    let alike = |mac: &[u8; 6]| {
+        let [a, b] = table.places(word(mac, 0));
+        [a, b] == wanted || [b, a] == wanted
+    };
+    (1 << 24..).map(mac).filter(alike).take(2 * WAYS).collect()
+}
+
+#[test]
+fn crafted_stations_do_not_keep_another_from_being_learnt() {
+    let victim = mac(1);
+    let stations = crafted(&victim, 1);
+    let learns = |table: &mut L2| {
+        for mac in &stations {
+            table.learn(mac, 0, 6, SECOND);
+        }
+        table.learn(&victim, 0, 5, SECOND)
+    };
+    let mut known = L2::new(64, 300 * SECOND, 1);
+    assert_eq!(learns(&mut known), Learnt::Full, "who knows the key keeps the victim out");
+    for byte in 0..=255 {
+        let mut table = L2::new(64, 300 * SECOND, Secret::drawn([byte; 16]).key("stations"));
+        assert_eq!(learns(&mut table), Learnt::New, "secret {byte}");
+        assert_eq!(ports(&mut table, &[(victim, 0)]), [Some(5)]);
+        assert!(stations.iter().all(|mac| table.get(mac, 0) == Some(6)));
     }
 }
