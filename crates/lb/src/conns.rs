@@ -208,6 +208,12 @@ impl Conns {
         self.index.find(hash, |slot| self.is(slot, key))
     }
 
+    /// The entry that [`Conns::insert`] replaces, expired or not.
+    #[must_use]
+    pub fn replaced(&self, key: &ConnKey, hash: u64) -> Option<&Conn> {
+        self.slots.get(self.find_any(key, hash)? as usize)
+    }
+
     /// Looks up the keys of the lanes `want`, writes their slots to `found` and returns the lanes that
     /// have no entry. The lookup runs in short loops, so that the cache misses of all lanes overlap.
     #[inline]

@@ -59,8 +59,7 @@ impl Balance {
     ) -> Result<Way, Limit> {
         let mut conns = self.table(self.core).ok_or(Limit::Table)?;
         let table = self.plan.services().get(usize::from(target.service)).ok_or(Limit::Table)?;
-        let old = conns.find(conn, hash, now).and_then(|slot| conns.get(slot, now));
-        let old = old.map(|conn| (conn.backend, conn.local()));
+        let old = conns.replaced(conn, hash).map(|conn| (conn.backend, conn.local()));
         if old.is_none() {
             self.make_room(&mut conns, table, now)?;
         }

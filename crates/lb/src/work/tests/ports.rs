@@ -252,6 +252,21 @@ fn a_service_keeps_to_its_limit() {
     }
 }
 
+#[test]
+fn an_expired_entry_that_is_replaced_is_counted_once() {
+    // More entries expire at once than a batch removes, and one of the others is replaced.
+    let mut way = Way::new(two(), &with(4096));
+    for number in 0..300 {
+        way.pass(&client(number, proto::UDP, "192.0.2.2", 53), 5);
+    }
+    way.pass(&client(150, proto::UDP, "192.0.2.2", 53), 200 * SECOND);
+    for _ in 0..10 {
+        way.work.work(&mut Batch::default(), &way.pool, 200 * SECOND);
+    }
+    assert_eq!(way.hub.occupancy()[0].connections, 1);
+    assert_eq!(way.hub.states()[0].backends[0].active, 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
