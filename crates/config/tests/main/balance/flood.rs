@@ -82,7 +82,7 @@ struct Answers(Fed, Arc<AtomicBool>);
 impl Rx for Answers {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
         let received = self.0.rx(into, pool, now);
-        Received { ended: self.1.load(Ordering::Relaxed) && into.len() == 0, ..received }
+        Received { ended: self.1.load(Ordering::Relaxed) && into.is_empty(), ..received }
     }
 }
 
