@@ -5,6 +5,9 @@
 //! caches.
 //!
 //! `cargo bench -p flowyard-config --bench balance [most flows]`
+//!
+//! With the argument `hits`, only packets of 1,024 existing connections are sent, a fixed number in each
+//! mode, so that an instruction counter can compare two versions.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(unsafe_code, reason = "the standard library does not know a thread's time")]
 
@@ -47,6 +50,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         proxy: false,
         answers: true,
         connections: 0,
+        opening: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,
@@ -131,6 +135,30 @@ impl Bench {
         (thread_ns() - began) as f64 / f64::from(packets)
     }
 
+    /// Establishes the connection of a flow: the backend answers its first packet, and a second one follows.
+    fn establish(&mut self, flow: u32, work: &mut Balance) {
+        let [_, b, c, d] = flow.to_be_bytes();
+        let client = IpAddr::from([10, b, c, d]);
+        let key = FlowKey::five_tuple(proto::TCP, client, 4000, VIP.into(), 80);
+        let mut pass = |key: &FlowKey| {
+            let data = Build::new(key).flags(FlowKey::ACK).bytes();
+            let mut batch = Batch::default();
+            let lane = batch.push(self.pool.copy(&data, Meta::default()).unwrap(), FlowKey::ZERO);
+            let lane = lane.unwrap();
+            assert!(parse::fast(&data, 0, &mut batch.keys[lane]));
+            batch.actions[lane] = Action::queue(0);
+            work.work(&mut batch, &self.pool, 0);
+            let mut sent = FlowKey::ZERO;
+            let is_plain = parse::fast(self.pool.bytes(&batch.frames[lane]), 0, &mut sent);
+            self.pool.put(std::mem::take(&mut batch.frames[lane]));
+            is_plain.then(|| sent.flow())
+        };
+        if let Some(sent) = pass(&key) {
+            pass(&sent.reversed()); // with direct return it belongs to no service
+        }
+        pass(&key);
+    }
+
     /// The best of several runs, without the loop.
     fn best(&mut self, packets: u32, flows: u32, work: &mut Balance) -> f64 {
         let mut state = 1u32;
@@ -176,19 +204,23 @@ fn insert(hub: &Arc<Hub>, flows: u32) -> [f64; 2] {
 
 /// Runs packets of `flows` existing connections.
 fn hit(hub: &Arc<Hub>, flows: u32, packets: u32) -> f64 {
-    let (mut work, mut bench) = (balancer(hub, flows as usize, 0), Bench::new(FlowKey::ACK));
-    let mut number = 0;
-    let mut all = || {
-        number = (number + 1) % flows;
-        number
-    };
-    bench.run(flows.max(LANES as u32), &mut Some(&mut work), &mut all);
+    let flows_most = flows as usize;
+    let (mut work, mut bench) = (balancer(hub, flows_most, flows_most), Bench::new(FlowKey::ACK));
+    for number in 0..flows {
+        bench.establish(number, &mut work);
+    }
     bench.best(packets, flows, &mut work)
 }
 
 fn main() {
-    let most = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1 << 20);
     let modes = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip];
+    if std::env::args().any(|arg| arg == "hits") {
+        for mode in modes {
+            println!("{:.0} ns", hit(&hub(mode), 1024, 1 << 14));
+        }
+        return;
+    }
+    let most = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1 << 20);
     let hubs = modes.map(hub);
     println!("ns a packet, one core, 100 backends, 60-byte TCP; parse and loop taken off");
     println!(

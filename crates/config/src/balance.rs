@@ -45,6 +45,7 @@ impl Config {
             proxy: service.proxy.is_some(),
             answers: service.answer,
             connections: service.connections,
+            opening: *service.opening.get_ref(),
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
             check: service.check.as_ref().map(|check| self.health_check(check)).transpose()?,
@@ -199,7 +200,10 @@ impl Config {
         Ok(BalanceSettings {
             connections,
             full_drops: balance.full == FullConfig::Drop,
-            opening_most: if balance.opening == 0 { connections / 4 } else { balance.opening },
+            opening_most: match *balance.opening.get_ref() {
+                0 => connections.div_ceil(2),
+                opening => opening,
+            },
             timeouts: Timeouts {
                 opening: ms(balance.opening_ms),
                 open: ms(balance.open_ms),
@@ -239,8 +243,9 @@ pub(crate) fn check(config: &Config) -> Checked {
         return Err(config.error(balance.connections.span(), what, "write 1 to 1073741824"));
     }
     secret::check(config, &balance)?;
-    config.balance_settings()?;
+    let settings = config.balance_settings()?;
     config.control()?;
+    limits(config, &balance, settings.opening_most)?;
     let local =
         |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
     // Local addresses are assigned to cores in turn; fullnat needs one on each core that works.
@@ -276,6 +281,37 @@ pub(crate) fn check(config: &Config) -> Checked {
         }
     }
     Ok(())
+}
+
+/// Checks the limits of unestablished connections.
+fn limits(config: &Config, balance: &BalanceConfig, all: usize) -> Checked {
+    let connections = *balance.connections.get_ref();
+    let opening = &balance.opening;
+    if *opening.get_ref() > connections {
+        let what = format!(
+            "a core cannot have {} unestablished connections, because it stores {connections} connections",
+            opening.get_ref()
+        );
+        let fix = "lower 'opening', or raise 'connections' in [balance]";
+        return Err(config.error(opening.span(), what, fix));
+    }
+    let limit = |service: &ServiceConfig| match service.connections {
+        0 => all,
+        connections => all.min(connections),
+    };
+    let over = config.service.iter().map(Spanned::get_ref);
+    let Some(service) = over.into_iter().find(|one| *one.opening.get_ref() > limit(one)) else {
+        return Ok(());
+    };
+    let what = format!(
+        "service '{}' cannot have {} unestablished connections on a core: the most are {}",
+        service.name.get_ref(),
+        service.opening.get_ref(),
+        limit(service),
+    );
+    let fix =
+        "lower 'opening' of the service, or raise its 'connections' or 'opening' in [balance]";
+    Err(config.error(service.opening.span(), what, fix))
 }
 
 #[cfg(test)]

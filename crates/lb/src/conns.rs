@@ -15,16 +15,17 @@
 //! old deadline is reached and moves it to a later list if the deadline has changed (Varghese and
 //! Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, with one level and lazy moves).
 //!
-//! A FullNAT connection has a local port, by which its replies are found (`ports`). When the table is
-//! full, entries of half-open and idle connections are evicted (`room`).
+//! A connection that may be one of a forged source address is unestablished: it is not in the wheel but in a
+//! list of its service (`lru`). A FullNAT connection has a local port, by which its replies are found
+//! (`ports`). When the table is full, entries of unestablished and idle connections are evicted (`room`).
 //!
 //! Memory for each connection of the capacity: a slot of 64 bytes, 8 bytes that are needed at its end,
-//! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 300 KiB for wheel
-//! and counts. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
+//! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 80 KiB for
+//! wheel and lists. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
 //! touched when the slots are first used.
 //!
-//! Invariants: a key has at most one entry; every slot in use is in exactly one list of the wheel; an
-//! expired entry is never found; no two connections have the same local port towards one backend; nothing
+//! Invariants: a key has at most one entry; every slot in use is in exactly one list, of the wheel or of
+//! a service; an expired entry is never found; no two connections have the same local port towards one backend; nothing
 //! is allocated after `new`.
 //! Thread-safety: used by one core.
 
@@ -34,18 +35,21 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 mod conn;
 mod index;
 mod key;
+mod lru;
 mod ports;
 mod proxied;
 mod room;
 mod state;
 mod wheel;
 
-use conn::NONE;
-pub use conn::{Conn, LocalPort};
+use conn::{ANSWERED, NONE, STATE, TWO_WAY, UNESTABLISHED};
+pub use conn::{Conn, LocalPort, Progress};
 use index::Index;
 pub use key::ConnKey;
+use lru::Lru;
 use ports::Ports;
 pub use proxied::{Proxied, Stage, Step};
+pub use room::Held;
 use room::Room;
 pub use state::{State, Timeouts};
 use wheel::Wheel;
@@ -64,7 +68,10 @@ pub struct Conns {
     opening: usize,
     /// The first free slot; they are linked by `next`.
     free: u32,
+    /// The established connections, by deadline.
     wheel: Wheel,
+    /// The unestablished connections.
+    lru: Lru,
     ports: Ports,
     room: Room,
     /// By slot, the MAC address from which the client's packets come; empty if it is not stored.
@@ -79,6 +86,8 @@ struct End {
     reply: u32,
     /// The number of its service.
     service: u16,
+    /// The low bits of the number of the batch that has used it last; stored while it is unestablished.
+    batch: u16,
 }
 
 /// Whose connection an entry is.
@@ -88,6 +97,8 @@ pub struct Owner {
     pub backend: u32,
     /// The number of the service.
     pub service: u16,
+    /// Whether answers of the backend pass through the balancer.
+    pub sees_answers: bool,
 }
 
 /// A connection was not entered: every slot is in use, or both buckets of its key in the index are full.
@@ -111,13 +122,14 @@ impl Conns {
             slots: Vec::with_capacity(capacity),
             ends: Vec::with_capacity(capacity),
             ports: Ports::new(capacity, has_locals),
-            room: Room::new(capacity),
+            room: Room::new(),
             macs: Vec::new(),
             capacity,
             len: 0,
             opening: 0,
             free: NONE,
             wheel: Wheel::new(),
+            lru: Lru::new(),
             timeouts,
         }
     }
@@ -158,7 +170,8 @@ impl Conns {
         capacity * (size_of::<Conn>() + size_of::<End>())
             + indexes * Index::bytes(capacity)
             + Wheel::BYTES
-            + Room::bytes(capacity)
+            + Lru::BYTES
+            + Room::BYTES
     }
 
     /// The number of entries, including expired ones that [`Conns::advance`] has not removed yet.
@@ -196,9 +209,18 @@ impl Conns {
     /// The slot of the connection with this key; `None` if there is none or it is expired.
     #[must_use]
     pub fn find(&self, key: &ConnKey, hash: u64, now: Nanos) -> Option<u32> {
-        self.index
-            .find(hash, |slot| self.is(slot, key))
-            .filter(|&slot| self.get(slot, now).is_some())
+        self.find_any(key, hash).filter(|&slot| self.get(slot, now).is_some())
+    }
+
+    /// The slot with this key, even if the entry is expired: the one that [`Conns::insert`] replaces.
+    fn find_any(&self, key: &ConnKey, hash: u64) -> Option<u32> {
+        self.index.find(hash, |slot| self.is(slot, key))
+    }
+
+    /// The entry that [`Conns::insert`] replaces, expired or not.
+    #[must_use]
+    pub fn replaced(&self, key: &ConnKey, hash: u64) -> Option<&Conn> {
+        self.slots.get(self.find_any(key, hash)? as usize)
     }
 
     /// Looks up the keys of the lanes `want`, writes their slots to `found` and returns the lanes that
@@ -253,30 +275,73 @@ impl Conns {
         self.find(key, hash, now)
     }
 
-    /// Updates the connection in `slot` for a packet with these TCP flags (0 if it is not TCP): sets the
-    /// next state and a new deadline. Returns the backend and the state before the packet.
+    /// Updates the connection in `slot` for a packet of the client with these TCP flags (0 if it is not TCP):
+    /// sets the next state and a new deadline. Returns the backend and the state before the packet.
+    ///
+    /// The client's second packet establishes the connection; of TCP it must not be a SYN, FIN or RST. If the
+    /// answers of the backend pass through the balancer, the backend must have answered before: a TCP that gets
+    /// an ACK it does not expect sends a RST, and the connection is closing.
     #[inline]
     pub fn seen(&mut self, slot: u32, flags: u8, now: Nanos) -> Option<(u32, State)> {
         let conn = self.slots.get_mut(slot as usize)?;
         let (backend, old) = (conn.backend, conn.state());
         let state = old.after(flags);
         conn.deadline = wheel::after(now, self.timeouts.of(state));
-        if state != old {
-            self.turn(slot, old, state);
+        if conn.marks & (STATE | UNESTABLISHED) != state as u8 {
+            self.seen_first(slot, state, now);
         }
         Some((backend, old))
     }
 
-    /// Changes the state. The new deadline may be earlier than the list that the slot is in.
+    /// A packet of the client that changes the state, or belongs to an unestablished connection.
     #[cold]
-    fn turn(&mut self, slot: u32, old: State, state: State) {
-        if old == State::Opening {
-            self.opening -= 1;
-            self.room.opened(self.ends[slot as usize].service);
+    fn seen_first(&mut self, slot: u32, state: State, now: Nanos) {
+        let is_ready = self.slots[slot as usize].marks & (TWO_WAY | ANSWERED) != TWO_WAY;
+        self.turn(slot, state, is_ready && matches!(state, State::Open | State::Datagrams), now);
+    }
+
+    /// As [`Conns::seen`], for a packet of the backend. It establishes a TCP connection if it shows that the
+    /// backend has it: an ACK without SYN, FIN and RST.
+    pub fn answered(&mut self, slot: u32, flags: u8, now: Nanos) {
+        let Some(conn) = self.slots.get_mut(slot as usize) else { return };
+        if conn.is_established() {
+            self.seen(slot, flags, now);
+            return;
         }
-        self.slots[slot as usize].set_state(state);
-        self.wheel.unlink(&mut self.slots, slot);
-        self.wheel.link(&mut self.slots, slot);
+        conn.marks |= ANSWERED;
+        let state = conn.state().after(flags);
+        self.turn(slot, state, state.is_proven_by(flags), now);
+    }
+
+    /// Notes of the new entry in `slot` what was seen of the connection by another core.
+    pub fn adopt(&mut self, slot: u32, seen: Progress, now: Nanos) {
+        let Some(conn) = self.slots.get_mut(slot as usize) else { return };
+        conn.marks |= if seen.is_answered { ANSWERED } else { 0 };
+        if seen.is_established {
+            let state = conn.state();
+            self.turn(slot, state, true, now);
+        }
+    }
+
+    /// Changes the state, establishes the connection if `establishes` is true, and sets the deadline, which may
+    /// be earlier than the list that the slot is in.
+    fn turn(&mut self, slot: u32, state: State, establishes: bool, now: Nanos) {
+        self.unlink(slot);
+        let conn = &mut self.slots[slot as usize];
+        self.opening -= usize::from(conn.state() == State::Opening && state != State::Opening);
+        conn.set_state(state);
+        conn.marks &= if establishes { !UNESTABLISHED } else { !0 };
+        let timeout = self.timeout(&self.slots[slot as usize]);
+        self.slots[slot as usize].deadline = wheel::after(now, timeout);
+        self.link(slot);
+    }
+
+    /// The timeout of a connection.
+    fn timeout(&self, conn: &Conn) -> Nanos {
+        match conn.is_established() {
+            true => self.timeouts.of(conn.state()),
+            false => self.timeouts.unestablished(conn.state()),
+        }
     }
 
     /// Changes the backend of the connection in `slot`.
@@ -300,8 +365,8 @@ impl Conns {
         }
     }
 
-    /// Enters a connection and returns its slot. An existing entry with this key is replaced. The
-    /// connection has no local port.
+    /// Enters an unestablished connection and returns its slot. An existing entry with this key is replaced.
+    /// The connection has no local port.
     ///
     /// # Errors
     /// The table is full; nothing is changed then.
@@ -313,7 +378,7 @@ impl Conns {
         state: State,
         now: Nanos,
     ) -> Result<u32, Full> {
-        let deadline = wheel::after(now, self.timeouts.of(state));
+        let deadline = wheel::after(now, self.timeouts.unestablished(state));
         let conn = Conn {
             key: *key,
             backend: owner.backend,
@@ -323,13 +388,13 @@ impl Conns {
             first: 0,
             port: 0,
             address: 0,
-            marks: state as u8,
+            marks: state as u8 | UNESTABLISHED | if owner.sees_answers { TWO_WAY } else { 0 },
         };
-        let end = End { reply: 0, service: owner.service };
-        if let Some(slot) = self.index.find(hash, |slot| self.is(slot, key)) {
+        let end = End { reply: 0, service: owner.service, batch: 0 };
+        if let Some(slot) = self.find_any(key, hash) {
             self.uncount(slot);
             self.unbind(slot);
-            self.wheel.unlink(&mut self.slots, slot);
+            self.unlink(slot);
             self.put(slot, conn, end);
             return Ok(slot);
         }
@@ -354,29 +419,29 @@ impl Conns {
 
     fn put(&mut self, slot: u32, conn: Conn, end: End) {
         self.opening += usize::from(conn.state() == State::Opening);
-        self.room.came(slot, end.service, conn.state());
+        self.room.came(end.service);
         self.slots[slot as usize] = conn;
         self.ends[slot as usize] = end;
         self.set_mac(slot, [0; 6]);
-        self.wheel.link(&mut self.slots, slot);
+        self.link(slot);
     }
 
     fn uncount(&mut self, slot: u32) {
         let state = self.slots[slot as usize].state();
         self.opening -= usize::from(state == State::Opening);
-        self.room.went(self.ends[slot as usize].service, state);
+        self.room.went(self.ends[slot as usize].service);
     }
 
     /// Removes the entry in `slot` and returns it; `None` if the slot is free. `seed` must be that of the
     /// hashes.
     pub fn remove(&mut self, slot: u32, seed: u64) -> Option<Conn> {
         let conn = *self.slots.get(slot as usize).filter(|conn| !conn.is_free())?;
-        self.wheel.unlink(&mut self.slots, slot);
+        self.unlink(slot);
         self.release(slot, seed);
         Some(conn)
     }
 
-    /// Frees a slot that is in no list of the wheel.
+    /// Frees a slot that is in no list.
     fn release(&mut self, slot: u32, seed: u64) {
         self.uncount(slot);
         self.unbind(slot);
@@ -388,8 +453,8 @@ impl Conns {
         self.len -= 1;
     }
 
-    /// Removes expired entries, passes each to `gone` and returns their number. Inspects at most
-    /// `budget` entries, so that it can be called for every batch. `seed` must be that of the hashes.
+    /// Removes expired entries, passes each to `gone` and returns their number. Inspects at most `budget` entries
+    /// of the wheel and as many unestablished ones, so that it can be called for every batch. `seed` must be that of the hashes.
     pub fn advance(
         &mut self,
         now: Nanos,
@@ -409,13 +474,19 @@ impl Conns {
             self.release(slot, seed);
             expired += 1;
         }
-        expired
+        expired + self.expire(now, budget, seed, gone)
     }
 
     /// The entries that are not expired, with their slots.
     pub fn iter(&self, now: Nanos) -> impl Iterator<Item = (u32, &Conn)> + '_ {
         let tick = wheel::tick(now);
         (0..).zip(&self.slots).filter(move |(_, conn)| tick < conn.deadline)
+    }
+
+    /// Whether `slot` has still the entry of the connection with this key.
+    #[must_use]
+    pub fn has(&self, slot: u32, key: &ConnKey) -> bool {
+        self.is(slot, key) && !self.slots[slot as usize].is_free()
     }
 
     fn is(&self, slot: u32, key: &ConnKey) -> bool {

@@ -14,6 +14,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of drop reasons that can be counted. The caller assigns a meaning to each number below it.
 pub const REASONS: usize = 32;
 
+/// A limit that a new connection has reached: why another entry is evicted for it, or why it gets none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// The number of unestablished connections of the core or of the service.
+    Unestablished,
+    /// The number of connections of the service.
+    Service,
+    /// The capacity of the table.
+    Table,
+    /// The local ports towards the backend.
+    LocalPorts,
+}
+
+impl Limit {
+    /// All limits, in the order of [`Sum::evicted`] and [`Sum::refused`].
+    pub const ALL: [Self; 4] = [Self::Unestablished, Self::Service, Self::Table, Self::LocalPorts];
+
+    /// The name in metrics and documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unestablished => "unestablished",
+            Self::Service => "service",
+            Self::Table => "table",
+            Self::LocalPorts => "local_ports",
+        }
+    }
+}
+
 /// The counters of all cores.
 #[derive(Debug)]
 pub struct Counts(Box<[Cell]>);
@@ -28,6 +57,8 @@ pub struct Cell {
     out_packets: AtomicU64,
     out_bytes: AtomicU64,
     drops: [AtomicU64; REASONS],
+    evicted: [AtomicU64; Limit::ALL.len()],
+    refused: [AtomicU64; Limit::ALL.len()],
 }
 
 /// The sum over all cores.
@@ -45,6 +76,10 @@ pub struct Sum {
     pub out_bytes: u64,
     /// Packets dropped, by reason.
     pub drops: [u64; REASONS],
+    /// Entries that were evicted for a new connection, by the limit that this had reached.
+    pub evicted: [u64; Limit::ALL.len()],
+    /// Packets of new connections that got no entry, by the limit that was reached.
+    pub refused: [u64; Limit::ALL.len()],
 }
 
 impl Counts {
@@ -103,6 +138,16 @@ impl Cell {
         }
     }
 
+    /// Counts an entry that was evicted because of `limit`.
+    pub fn evicted(&self, limit: Limit) {
+        add(&self.evicted[limit as usize], 1);
+    }
+
+    /// Counts a packet that got no entry because of `limit`.
+    pub fn refused(&self, limit: Limit) {
+        add(&self.refused[limit as usize], 1);
+    }
+
     fn read(&self) -> Sum {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Sum {
@@ -112,6 +157,8 @@ impl Cell {
             out_packets: load(&self.out_packets),
             out_bytes: load(&self.out_bytes),
             drops: std::array::from_fn(|at| load(&self.drops[at])),
+            evicted: std::array::from_fn(|at| load(&self.evicted[at])),
+            refused: std::array::from_fn(|at| load(&self.refused[at])),
         }
     }
 }
@@ -132,9 +179,12 @@ impl Sum {
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;
         self.out_bytes += other.out_bytes;
-        for (drops, more) in self.drops.iter_mut().zip(other.drops) {
-            *drops += more;
-        }
+        let add = |to: &mut [u64], more: &[u64]| {
+            to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
+        };
+        add(&mut self.drops, &other.drops);
+        add(&mut self.evicted, &other.evicted);
+        add(&mut self.refused, &other.refused);
         self
     }
 
@@ -164,6 +214,8 @@ mod tests {
                     cell.went_in(60);
                     cell.came_out(1500);
                     cell.dropped(3);
+                    cell.evicted(Limit::Table);
+                    cell.refused(Limit::LocalPorts);
                     cell.dropped(REASONS as u16); // no such reason: not counted
                 }
             })
@@ -174,6 +226,8 @@ mod tests {
         assert_eq!((sum.connections, sum.in_packets, sum.in_bytes), (20_000, 20_000, 1_200_000));
         assert_eq!((sum.out_packets, sum.out_bytes), (20_000, 30_000_000));
         assert_eq!((sum.drops[3], sum.dropped()), (20_000, 20_000));
+        assert_eq!((sum.evicted, sum.refused), ([0, 0, 20_000, 0], [0, 0, 0, 20_000]));
+        assert_eq!(sum.plus(&sum).evicted[2], 40_000);
         assert!(counts.of(2).is_none());
         assert_eq!(sum.plus(&sum).dropped(), 40_000);
     }

@@ -21,12 +21,13 @@ mod service;
 mod work;
 
 pub use conns::{
-    Conn, ConnKey, Conns, Full, LocalPort, Owner, Proxied, Stage, State, Step, Timeouts,
+    Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Stage, State, Step,
+    Timeouts,
 };
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
-pub use counts::{Cell, Counts, REASONS, Sum};
+pub use counts::{Cell, Counts, Limit, REASONS, Sum};
 pub use near::nearest;
 pub use plan::{Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
-pub use work::{LOCALS, PORTS};
+pub use work::{LOCALS, PORTS, ports_for_unestablished};

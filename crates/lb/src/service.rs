@@ -40,6 +40,9 @@ pub struct Service {
     pub answers: bool,
     /// The most entries of this service in the connection table of a core; 0 is no limit.
     pub connections: usize,
+    /// The most unestablished entries of this service in the connection table of a core; 0 is the limit of
+    /// all services.
+    pub opening: usize,
     /// The behaviour when every backend is down.
     pub all_down: AllDown,
     /// The treatment of existing connections of a backend that is down.

@@ -53,7 +53,7 @@ mod ways;
 pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
-pub use locals::{LOCALS, PORTS};
+pub use locals::{LOCALS, PORTS, ports_for_unestablished};
 use way::{Missed, Seen};
 
 impl Work for Balance {
@@ -87,7 +87,7 @@ impl Work for Balance {
                 _ => {
                     let way = self.miss(&batch.keys[lane], &seen.keys[lane], hash, now);
                     if let Missed::Way(way) = &way {
-                        self.note_mac(way, batch.keys[lane].eth_src);
+                        self.note_mac(way, &seen.keys[lane], batch.keys[lane].eth_src);
                     }
                     way
                 }

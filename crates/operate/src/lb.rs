@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use flowyard_frame::proto;
 use flowyard_lb::check::{Asks, Check};
-use flowyard_lb::{AllDown, Backend, BackendState, Choice, HEAVIEST, Mode, ServiceState, Sum};
+use flowyard_lb::{
+    AllDown, Backend, BackendState, Choice, HEAVIEST, Limit, Mode, ServiceState, Sum,
+};
 use flowyard_lb::{Hub, Report};
 use flowyard_yard::{DropReason, Handle};
 
@@ -35,6 +37,7 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
         core,
         connections: of.connections,
         opening: of.opening,
+        unestablished: of.unestablished,
         capacity: of.capacity,
     });
     Ok(Lb {
@@ -50,6 +53,7 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
     let (first, last) = (service.ports.start(), service.ports.end());
     let check = service.check.as_ref();
     let all = service.backends.iter().zip(&state.backends);
+    let held = hub.held(&service.name);
     LbService {
         name: service.name.clone(),
         vip: service.vip.to_string(),
@@ -73,6 +77,8 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
         }
         .into(),
         counters: counters(&state.counts),
+        entries_held: held.all,
+        unestablished: held.unestablished,
         backends: all
             .map(|(described, is)| {
                 backend(described, is, state.entries, check, hub.reported(is.id))
@@ -135,7 +141,15 @@ fn counters(sum: &Sum) -> LbCounts {
         out_packets: sum.out_packets,
         out_bytes: sum.out_bytes,
         drops: DropReason::ALL.into_iter().filter_map(reason).collect::<BTreeMap<_, _>>(),
+        evicted: by_limit(&sum.evicted),
+        refused: by_limit(&sum.refused),
     }
+}
+
+/// Counts that are not 0, by the name of the limit.
+fn by_limit(counts: &[u64; Limit::ALL.len()]) -> BTreeMap<String, u64> {
+    let all = Limit::ALL.into_iter().map(|limit| (limit.name().to_owned(), counts[limit as usize]));
+    all.filter(|(_, count)| *count > 0).collect()
 }
 
 /// The name of a protocol in the configuration.

@@ -1,7 +1,7 @@
 //! A load balancer's state as tables, for `lb show` and `top`. If an earlier state is given, counters are
 //! shown as rates.
 
-use flowyard_operate::protocol::{Lb, LbBackend, LbCounts, LbService};
+use flowyard_operate::protocol::{Lb, LbBackend, LbCore, LbCounts, LbService};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
 /// Services, their backends, drops and failed health checks.
@@ -97,15 +97,15 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
         ];
         table.push(row.into_iter().chain(counted).chain(last));
     }
-    let (kept, most) = now
-        .cores
-        .iter()
-        .fold((0, 0), |(kept, most), core| (kept + core.connections, most + core.capacity));
+    let of = |value: fn(&LbCore) -> usize| {
+        num::exact(now.cores.iter().map(|core| value(core) as u64).sum())
+    };
     table.note(format!(
-        "table generation {}; {} connections tracked, capacity {}",
+        "table generation {}; {} connections tracked, {} of them unestablished, capacity {}",
         now.generation,
-        num::exact(kept as u64),
-        num::exact(most as u64)
+        of(|core| core.connections),
+        of(|core| core.unestablished),
+        of(|core| core.capacity),
     ))
 }
 

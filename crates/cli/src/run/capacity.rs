@@ -9,7 +9,7 @@ pub(super) fn text(config: &Config) -> String {
     let Capacity { cores, connections, opening, bytes, ref services } = capacity;
     let cores = if cores == 1 { "the core".into() } else { format!("each of {cores} cores") };
     let mut text = format!(
-        "{cores} stores up to {} connections, of which up to {} are half-open; the table takes {}\n",
+        "{cores} stores up to {} connections, of which up to {} are unestablished; the table takes {}\n",
         number(connections),
         number(opening),
         Unit::Bytes.show(bytes as f64),
@@ -21,8 +21,13 @@ pub(super) fn text(config: &Config) -> String {
 }
 
 fn one(service: &ServiceCapacity) -> String {
-    let ServiceCapacity { name, connections, ports, further } = service;
-    let mut text = format!("service '{name}': up to {} of these connections", number(*connections));
+    let ServiceCapacity { name, connections, opening, part, ports, further } = service;
+    let mut text = format!(
+        "service '{name}': up to {} of these connections, {} of them unestablished ({} whatever other services do)",
+        number(*connections),
+        number(*opening),
+        number(*part),
+    );
     if let Some(ports) = ports {
         text += &format!(
             "; its local ports suffice for {}: {} x {} ports x {}",

@@ -197,6 +197,22 @@ fn what_is_counted_is_shown_and_exported() {
             >= count(&dns, "in_bytes") as f64
     );
     assert_eq!(value("flowyard_lb_backend_weight{service=\"bulk\",backend=\"b\"}"), 1.0);
+    // Limits: the capture has less connections than the tables, so that no entry was replaced.
+    let entries = value("flowyard_lb_service_entries{service=\"dns\"}");
+    assert!(entries >= value("flowyard_lb_service_entries_unestablished{service=\"dns\"}"));
+    let cores = value("flowyard_lb_core_connections{core=\"0\"}")
+        + value("flowyard_lb_core_connections{core=\"1\"}");
+    assert!(entries > 0.0 && entries <= cores, "{entries} of {cores}");
+    assert!(
+        value("flowyard_lb_core_connections_unestablished{core=\"0\"}")
+            <= value("flowyard_lb_core_connections{core=\"0\"}")
+    );
+    for limit in ["unestablished", "service", "table", "local_ports"] {
+        for counter in ["evicted", "refused"] {
+            let name = format!("flowyard_lb_service_{counter}_entries_total");
+            assert_eq!(value(&format!("{name}{{service=\"dns\",limit=\"{limit}\"}}")), 0.0);
+        }
+    }
     assert!(page.contains(&format!("checksum=\"{checksum}\"")), "{page}");
     let rates = yard.ask(&["lb", "show", "dns", "--interval", "0.2"]);
     assert!(rates.contains("per second") && !rates.contains("bulk"), "{rates}");

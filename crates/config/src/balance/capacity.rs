@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flowyard_lb::{Conns, LOCALS, Mode, PORTS, Service};
+use flowyard_lb::{Conns, LOCALS, Mode, PORTS, Service, ports_for_unestablished};
 
 use crate::{Config, ConfigError, WorkKind};
 
@@ -13,7 +13,7 @@ pub struct Capacity {
     pub cores: usize,
     /// The most connections of all services on a core.
     pub connections: usize,
-    /// The most half-open connections among them.
+    /// The most unestablished connections among them.
     pub opening: usize,
     /// Memory of the table of a core when it is full, in bytes.
     pub bytes: usize,
@@ -28,6 +28,10 @@ pub struct ServiceCapacity {
     pub name: String,
     /// The most connections.
     pub connections: usize,
+    /// The most unestablished connections among them.
+    pub opening: usize,
+    /// The unestablished connections that it can have whatever other services do.
+    pub part: usize,
     /// Its local ports, if its connections need them.
     pub ports: Option<LocalPorts>,
     /// Whether connections beyond this number are served, too: their backend is chosen by hash for each packet.
@@ -84,9 +88,19 @@ impl Config {
                 Some(service.connections).filter(|&limit| limit > 0),
                 ports.map(|ports| ports.connections()),
             ];
+            let connections = limits.into_iter().flatten().min().unwrap_or(0);
+            let limits = [
+                Some(settings.opening_most),
+                Some(connections),
+                Some(service.opening).filter(|&limit| limit > 0),
+                ports.map(|ports| ports_for_unestablished(ports.connections())),
+            ];
+            let opening = limits.into_iter().flatten().min().unwrap_or(0);
             ServiceCapacity {
                 name: service.name,
-                connections: limits.into_iter().flatten().min().unwrap_or(0),
+                connections,
+                opening,
+                part: opening.min(settings.opening_most / self.service.len().max(1)),
                 ports,
                 further: ports.is_none() && !settings.full_drops,
             }

@@ -69,12 +69,13 @@ fn what_a_configuration_can_hold_is_computed() {
     let config = |from: &str, to: &str| Config::parse("y.toml", &GOOD.replace(from, to)).unwrap();
     let one = |config: &Config| config.capacity().unwrap().unwrap();
     let capacity = one(&config("", ""));
-    assert_eq!((capacity.cores, capacity.connections, capacity.opening), (2, 65_536, 16_384));
+    assert_eq!((capacity.cores, capacity.connections, capacity.opening), (2, 65_536, 32_768));
     assert!(capacity.bytes > 65_536 * 92, "{}", capacity.bytes);
     let web = &capacity.services[0];
     let ports = web.ports.unwrap();
     assert_eq!((ports.addresses, ports.each, ports.backends), (1, 64_512, 1));
     assert_eq!((web.connections, web.further), (64_512, false));
+    assert_eq!((web.opening, web.part), (32_768, 32_768));
     // The core with the fewest addresses decides; another backend can use the same ports again.
     let second = "[[service.backend]]\nname = \"b\"\naddr = \"10.0.1.2\"\nexit = { port = \"west\", next_hop = \"02:00:00:00:00:03\" }\n[[service.backend]]\nname = \"a\"";
     let more = config("[[service.backend]]\nname = \"a\"", second);
@@ -84,8 +85,31 @@ fn what_a_configuration_can_hold_is_computed() {
     assert_eq!(more.services[0].connections, 64_512);
     let less = one(&config("mode = \"fullnat\"", "mode = \"fullnat\"\nconnections = 100"));
     assert_eq!(less.services[0].connections, 100);
+    assert_eq!(less.services[0].opening, 100);
+    // A quarter of the local ports is left to established connections.
+    let many = one(&config("local = [", "connections = 200000\nopening = 150000\nlocal = ["));
+    assert_eq!((many.opening, many.services[0].opening), (150_000, 48_384));
     let dnat = one(&config("fullnat", "dnat"));
     assert_eq!((dnat.services[0].ports, dnat.services[0].further), (None, true));
+}
+
+#[test]
+fn limits_of_unestablished_connections_are_checked() {
+    let error = |from: &str, to: &str| {
+        Config::parse("y.toml", &GOOD.replace(from, to)).unwrap_err().to_string()
+    };
+    let all = error("local = [", "connections = 100\nopening = 101\nlocal = [");
+    assert!(all.contains("a core cannot have 101 unestablished connections"), "{all}");
+    assert!(all.contains("lower 'opening', or raise 'connections' in [balance]"), "{all}");
+    let mode = "mode = \"fullnat\"";
+    for (text, most) in [("opening = 40000", 32_768), ("opening = 11\nconnections = 10", 10)] {
+        let one = error(mode, &format!("{mode}\n{text}"));
+        let wanted = format!("unestablished connections on a core: the most are {most};");
+        assert!(one.contains("service 'web' cannot have") && one.contains(&wanted), "{one}");
+    }
+    let good = GOOD.replace(mode, &format!("{mode}\nopening = 1000"));
+    let capacity = Config::parse("y.toml", &good).unwrap().capacity().unwrap().unwrap();
+    assert_eq!((capacity.services[0].opening, capacity.services[0].part), (1000, 1000));
 }
 
 #[test]

@@ -29,9 +29,9 @@ pub struct BalanceConfig {
     pub connections: Spanned<usize>,
     /// How new connections are treated when the connection table is full.
     pub full: FullConfig,
-    /// The largest number of half-open connections of each core; 0 is a quarter of all connections.
-    pub opening: usize,
-    /// The time after which an idle half-open connection is forgotten, in milliseconds.
+    /// The largest number of unestablished connections of each core; 0 is half of all connections.
+    pub opening: Spanned<usize>,
+    /// The time after which an idle unestablished connection of TCP or SCTP is forgotten, in milliseconds.
     pub opening_ms: u64,
     /// As `opening_ms`, for established connections.
     pub open_ms: u64,
@@ -68,7 +68,7 @@ impl Default for BalanceConfig {
             cluster: free(false),
             connections: free(1 << 16),
             full: FullConfig::Stateless,
-            opening: 0,
+            opening: free(0),
             opening_ms: opening / 1_000_000,
             open_ms: open / 1_000_000,
             closing_ms: closing / 1_000_000,
@@ -140,6 +140,9 @@ pub struct ServiceConfig {
     /// The most connections of this service that each core stores; 0 is no limit.
     #[serde(default)]
     pub connections: usize,
+    /// The most unestablished connections of this service on each core; 0 is the limit of all services.
+    #[serde(default = "none")]
+    pub opening: Spanned<usize>,
     /// What happens when every backend is down: `drop` or `use`.
     #[serde(default)]
     pub all_down: AllDownConfig,
@@ -294,6 +297,10 @@ impl<'de> Deserialize<'de> for PortRange {
 
 const fn yes() -> bool {
     true
+}
+
+fn none() -> Spanned<usize> {
+    free(0)
 }
 
 const fn one() -> u32 {

@@ -21,9 +21,18 @@ pub struct Conn {
     pub(super) port: u16,
     /// The index of the local address.
     pub(super) address: u8,
-    /// Bits 0 and 1 are the state, bits 2 and 3 the stage of an inserted header.
+    /// Bits 0 and 1 are the state, bits 2 and 3 the stage of an inserted header, the others flags as below.
     pub(super) marks: u8,
 }
+
+/// In `marks`: the state.
+pub(super) const STATE: u8 = 3;
+/// In `marks`: the connection is not established.
+pub(super) const UNESTABLISHED: u8 = 1 << 4;
+/// In `marks`: the backend has answered.
+pub(super) const ANSWERED: u8 = 1 << 5;
+/// In `marks`: answers of the backend pass through the balancer.
+pub(super) const TWO_WAY: u8 = 1 << 6;
 
 /// A local address and port of a FullNAT connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -32,6 +41,15 @@ pub struct LocalPort {
     pub port: u16,
     /// The index of the address among those of the core.
     pub address: u8,
+}
+
+/// What was seen of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// The backend has answered.
+    pub is_answered: bool,
+    /// The connection is established.
+    pub is_established: bool,
 }
 
 impl Conn {
@@ -45,7 +63,7 @@ impl Conn {
     #[must_use]
     #[inline]
     pub const fn state(&self) -> State {
-        match self.marks & 3 {
+        match self.marks & STATE {
             0 => State::Opening,
             1 => State::Open,
             2 => State::Closing,
@@ -55,7 +73,20 @@ impl Conn {
 
     #[inline]
     pub(super) const fn set_state(&mut self, state: State) {
-        self.marks = self.marks & !3 | state as u8;
+        self.marks = self.marks & !STATE | state as u8;
+    }
+
+    /// Whether the client was seen to be real, as far as this can be seen: see [`super::Conns::seen`].
+    #[must_use]
+    #[inline]
+    pub const fn is_established(&self) -> bool {
+        self.marks & UNESTABLISHED == 0
+    }
+
+    /// Whether the connection is established, or has at least an answer of its backend.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        Progress { is_answered: self.marks & ANSWERED != 0, is_established: self.is_established() }
     }
 
     /// The progress of an inserted PROXY protocol header.
@@ -72,7 +103,7 @@ impl Conn {
 
     pub(super) const fn set_proxied(&mut self, proxied: Proxied) {
         self.first = proxied.first;
-        self.marks = self.marks & 3 | (proxied.stage as u8) << 2;
+        self.marks = self.marks & !(3 << 2) | (proxied.stage as u8) << 2;
     }
 
     /// The local address and port of a FullNAT connection.

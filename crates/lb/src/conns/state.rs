@@ -43,12 +43,19 @@ impl State {
             Self::Opening | Self::Open => self,
         }
     }
+
+    /// Whether a packet of the backend with these flags shows that the backend has the connection. A TCP
+    /// answers a SYN with a forged source with a SYN, and all other segments with forged sources with a RST.
+    #[must_use]
+    pub(super) const fn is_proven_by(self, flags: u8) -> bool {
+        matches!(self, Self::Open) && flags & FlowKey::ACK != 0 && flags & FlowKey::SYN == 0
+    }
 }
 
 /// Idle timeout of a connection by state, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// In [`State::Opening`].
+    /// In [`State::Opening`], and of every TCP and SCTP connection that is not established.
     pub opening: Nanos,
     /// In [`State::Open`]. Keepalives (RFC 9293 section 3.8.4) are sent every two hours, if at all. A
     /// connection that continues after this timeout still reaches the same backend if the service
@@ -73,7 +80,17 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// The timeout in `state`.
+    /// The timeout of a connection in `state` that is not established. It must be the same for all connections
+    /// of a service.
+    #[must_use]
+    pub const fn unestablished(&self, state: State) -> Nanos {
+        match state {
+            State::Datagrams => self.datagrams,
+            _ => self.opening,
+        }
+    }
+
+    /// The timeout of an established connection in `state`.
     #[must_use]
     #[inline]
     pub const fn of(&self, state: State) -> Nanos {

@@ -17,12 +17,21 @@ fn key(number: u32) -> ConnKey {
 
 /// A backend of service 3.
 fn of(backend: u32) -> Owner {
-    Owner { backend, service: 3 }
+    Owner { backend, service: 3, sees_answers: false }
+}
+
+/// An entry of the reference model.
+#[derive(Clone, Copy)]
+struct Known {
+    backend: u32,
+    state: State,
+    deadline: u64,
+    is_established: bool,
 }
 
 /// Reference model: a map with the same rules.
 struct Slow {
-    map: HashMap<u32, (u32, State, u64)>,
+    map: HashMap<u32, Known>,
     timeouts: Timeouts,
     capacity: usize,
 }
@@ -30,40 +39,41 @@ struct Slow {
 impl Slow {
     const TICK: u64 = 1 << 27;
 
-    fn deadline(&self, state: State, now: Nanos) -> u64 {
-        (now + self.timeouts.of(state)).div_ceil(Self::TICK)
-    }
-
-    fn find(&self, key: u32, now: Nanos) -> Option<(u32, State)> {
-        let (backend, state, deadline) = self.map.get(&key)?;
-        (now / Self::TICK < *deadline).then_some((*backend, *state))
+    fn find(&self, key: u32, now: Nanos) -> Option<(u32, State, bool)> {
+        let known = self.map.get(&key)?;
+        let is_live = now / Self::TICK < known.deadline;
+        is_live.then_some((known.backend, known.state, known.is_established))
     }
 
     fn seen(&mut self, key: u32, flags: u8, now: Nanos) {
-        let (_, state, _) = self.map[&key];
+        let known = self.map.get_mut(&key).unwrap();
         let fin = flags & (FlowKey::FIN | FlowKey::RST) != 0;
-        let state = match state {
+        known.state = match known.state {
             State::Opening | State::Open if fin => State::Closing,
             State::Opening if flags & FlowKey::SYN == 0 => State::Open,
             other => other,
         };
-        let deadline = self.deadline(state, now);
-        let entry = self.map.get_mut(&key).unwrap();
-        (entry.1, entry.2) = (state, deadline);
+        known.is_established |= known.state == State::Open;
+        let timeout = match (known.is_established, known.state) {
+            (true, State::Open) => self.timeouts.open,
+            (true, _) => self.timeouts.closing,
+            (false, _) => self.timeouts.opening,
+        };
+        known.deadline = (now + timeout).div_ceil(Self::TICK);
     }
 
     fn insert(&mut self, key: u32, backend: u32, state: State, now: Nanos) -> bool {
         if self.map.len() == self.capacity && !self.map.contains_key(&key) {
             return false;
         }
-        let deadline = self.deadline(state, now);
-        self.map.insert(key, (backend, state, deadline));
+        let deadline = (now + self.timeouts.opening).div_ceil(Self::TICK);
+        self.map.insert(key, Known { backend, state, deadline, is_established: false });
         true
     }
 
     fn advance(&mut self, now: Nanos) -> usize {
         let before = self.map.len();
-        self.map.retain(|_, (_, _, deadline)| now / Self::TICK < *deadline);
+        self.map.retain(|_, known| now / Self::TICK < known.deadline);
         before - self.map.len()
     }
 }
@@ -114,7 +124,8 @@ proptest! {
                     let hash = key.hash(SEED);
                     let found = fast.find(&key, hash, now);
                     let known = found.and_then(|slot| fast.get(slot, now));
-                    prop_assert_eq!(known.map(|c| (c.backend, c.state())), slow.find(number, now));
+                    let known = known.map(|c| (c.backend, c.state(), c.is_established()));
+                    prop_assert_eq!(known, slow.find(number, now));
                     if let Some(slot) = found {
                         fast.seen(slot, flags, now);
                         slow.seen(number, flags, now);
@@ -124,8 +135,9 @@ proptest! {
                         let kept = fast.insert(&key, hash, of(backend), state, now).is_ok();
                         prop_assert_eq!(kept, slow.insert(number, backend, state, now));
                     }
-                    prop_assert_eq!(fast.held(3), room::Held { all: fast.len(), opening: fast.opening() });
-                    let opening = slow.map.values().filter(|c| c.1 == State::Opening).count();
+                    let unestablished = slow.map.values().filter(|c| !c.is_established).count();
+                    prop_assert_eq!(fast.held(3), Held { all: slow.map.len(), unestablished });
+                    let opening = slow.map.values().filter(|c| c.state == State::Opening).count();
                     prop_assert_eq!((fast.len(), fast.opening()), (slow.map.len(), opening));
                 }
             }
@@ -211,8 +223,8 @@ fn a_hundred_million_fit_in_nine_gibibytes() {
     assert_eq!(size_of::<End>(), 8);
     let bytes = Conns::bytes(100_000_000, true);
     assert!(bytes < 9 << 30, "{bytes}");
-    let (wheel, room) = (4096 * 4, 4096 * 16 + 65_536 * 4);
-    assert_eq!(bytes, 100_000_000 * (64 + 8) + 2 * 15_625_000 * 64 + wheel + room);
+    let lists = 4096 * (4 + 12 + 4);
+    assert_eq!(bytes, 100_000_000 * (64 + 8) + 2 * 15_625_000 * 64 + lists);
     assert_eq!(bytes - Conns::bytes(100_000_000, false), 15_625_000 * 64);
     // Sixteen tables take no more than one.
     assert!(16 * Conns::bytes(100_000_000 / 16, true) < 9 << 30);
@@ -273,4 +285,5 @@ fn resident() -> usize {
     pages.unwrap_or(0) * 4096
 }
 
+mod lru;
 mod room_and_ports;

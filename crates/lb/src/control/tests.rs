@@ -36,6 +36,7 @@ fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
         proxy: false,
         answers: true,
         connections: 0,
+        opening: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,

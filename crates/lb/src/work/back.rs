@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use crate::{ConnKey, LocalPort, Proxied, Stage, State};
+use crate::{Conn, ConnKey, LocalPort, Proxied, Stage, State};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 
 use super::answers::Wrong;
@@ -45,8 +45,12 @@ impl Balance {
             packet.one_hop();
             if proxied.stage != Stage::None {
                 let after = proxy::from_proxied(&mut packet, &key, proxied);
-                if let (true, Some((core, slot))) = (after != proxied, home)
+                let client = dst.map(|(addr, from)| {
+                    ConnKey::of(&FlowKey::five_tuple(key.proto, addr, from, vip, port))
+                });
+                if let (true, Some((core, slot)), Some(client)) = (after != proxied, home, client)
                     && let Some(mut conns) = self.table(core.into())
+                    && conns.has(slot, &client)
                 {
                     conns.set_proxied(slot, after);
                 }
@@ -122,7 +126,7 @@ impl Balance {
             return None; // not from the backend of this connection
         }
         if let Some(flags) = flags {
-            conns.seen(slot, flags, now);
+            conns.answered(slot, flags, now);
         }
         let mac = conns.mac(slot);
         drop(conns);
@@ -137,7 +141,7 @@ impl Balance {
             mac,
         };
         if let Some(moves) = lease
-            && matches!(conn.state(), State::Open | State::Datagrams)
+            && is_leased(&conn)
             && reply.proxied.stage == Stage::None
         {
             self.answer_leases.put(&own, hash, now, moves, (reply, whose));
@@ -171,16 +175,13 @@ impl Balance {
                 continue; // another core may have a newer entry
             }
             if let Some(flags) = flags {
-                conns.seen(slot, flags, now);
+                conns.answered(slot, flags, now);
             }
             reply.mac = conns.mac(slot);
             drop(conns);
             self.whose.set(Some(target.id));
             reply.home = Some((core as u16, slot));
-            if covered
-                && core != self.core
-                && matches!(conn.state(), State::Open | State::Datagrams)
-            {
+            if covered && core != self.core && is_leased(&conn) {
                 self.answer_leases.put(&own, hash, now, moves, (reply, target.id));
             }
             return Some(reply);
@@ -192,4 +193,9 @@ impl Balance {
         self.whose.set(is_stray.then_some(target.id));
         is_stray.then_some(reply)
     }
+}
+
+/// Whether replies of another core's connection may use a lease: it stays until it expires.
+const fn is_leased(conn: &Conn) -> bool {
+    conn.is_established() && matches!(conn.state(), State::Open | State::Datagrams)
 }

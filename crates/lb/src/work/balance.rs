@@ -31,8 +31,8 @@ pub struct BalanceSettings {
     /// Whether new connections are dropped when the table is full; otherwise the Maglev table decides for each
     /// of their packets.
     pub full_drops: bool,
-    /// The most half-open connections of each core; further SYNs get no entry, except that each service can
-    /// always have an equal part of this number.
+    /// The most unestablished connections of each core; further ones replace the least recently used of them.
+    /// Each service can always have an equal part of this number.
     pub opening_most: usize,
     /// Idle timeouts of connections.
     pub timeouts: Timeouts,

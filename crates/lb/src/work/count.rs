@@ -1,7 +1,7 @@
 //! Traffic counters of the balancer: a packet is counted for the backend that it is sent to or comes
 //! from, or for its service if there is no backend.
 
-use crate::{Cell, REASONS};
+use crate::{Cell, Limit, REASONS};
 use flowyard_frame::{Batch, To};
 
 use super::balance::Balance;
@@ -49,10 +49,22 @@ impl Balance {
     /// Counts a packet to a service that was dropped before a backend was chosen.
     #[cold]
     pub(super) fn unserved(&self, service: u16, reason: DropReason) {
-        let table = self.plan.services().get(usize::from(service));
-        let counts = table.and_then(|table| table.counts.as_ref());
-        if let Some(cell) = counts.and_then(|counts| counts.of(self.core)) {
+        if let Some(cell) = self.service_cell(service) {
             cell.dropped(reason.code());
         }
+    }
+
+    /// Counts a packet to a service whose connection got no entry.
+    #[cold]
+    pub(super) fn refused(&self, service: u16, limit: Limit) {
+        if let Some(cell) = self.service_cell(service) {
+            cell.refused(limit);
+        }
+    }
+
+    /// This core's counters of what a service does without a backend.
+    fn service_cell(&self, service: u16) -> Option<&Cell> {
+        let table = self.plan.services().get(usize::from(service))?;
+        table.counts.as_ref()?.of(self.core)
     }
 }

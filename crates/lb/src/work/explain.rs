@@ -2,9 +2,9 @@
 //!
 //! Thread-safety: any thread may call this. The connection table of each core is locked during its lookup.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Choice, ConnKey, Conns, Plan, State};
+use crate::{Choice, ConnKey, Conns, Held, Plan, State};
 use flowyard_frame::{FlowKey, Nanos};
 
 use super::Hub;
@@ -68,6 +68,8 @@ pub struct Kept {
     pub backend: u32,
     /// The state of the connection.
     pub state: State,
+    /// Whether the connection is established.
+    pub is_established: bool,
 }
 
 /// The occupancy of a connection table.
@@ -77,6 +79,8 @@ pub struct Occupancy {
     pub connections: usize,
     /// Half-open connections among them.
     pub opening: usize,
+    /// Unestablished connections among them.
+    pub unestablished: usize,
     /// The largest number of entries.
     pub capacity: usize,
 }
@@ -153,9 +157,22 @@ impl Hub {
             let conns = table.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = conns.find(key, hash, now)?;
             let conn = conns.get(slot, now)?;
-            Some(Kept { core, slot, backend: conn.backend, state: conn.state() })
+            let is_established = conn.is_established();
+            Some(Kept { core, slot, backend: conn.backend, state: conn.state(), is_established })
         });
         all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
+    }
+
+    /// The entries of the service with this name in the tables of all cores.
+    #[must_use]
+    pub fn held(&self, service: &str) -> Held {
+        let plan = self.plan();
+        let number = plan.services().iter().find(|table| table.service.name == service);
+        let (Some(tables), Some(table)) = (self.conns(), number) else { return Held::default() };
+        let of = |conns: &Mutex<Conns>| {
+            conns.lock().unwrap_or_else(PoisonError::into_inner).held(table.number)
+        };
+        tables.iter().map(of).fold(Held::default(), |all, one| all + one)
     }
 
     /// The occupancy of each core's connection table.
@@ -164,6 +181,7 @@ impl Hub {
         let of = |conns: &Conns| Occupancy {
             connections: conns.len(),
             opening: conns.opening(),
+            unestablished: conns.unestablished(),
             capacity: conns.capacity(),
         };
         let tables = self.conns();

@@ -1,13 +1,19 @@
-//! Entering connections into the table of this core: room in the table, and local ports for FullNAT.
+//! Entering connections into the table of this core: limits, room in the table, and local ports for FullNAT.
 //!
 //! ```text
-//!  new connection ──> table or its service's limit full? ──> evict a half-open or idle entry, or none is kept
+//!  new connection ──> limit of unestablished connections reached? ──> evict the least recently used of them
+//!                 ──> table or its service's limit full? ──> evict an entry that is not needed, or none is kept
 //!                 ──> FullNAT: a local port that no connection has towards this backend
 //! ```
 //!
+//! Every entry begins as an unestablished one, and no entry is needed when it becomes established. So a flood of
+//! packets with forged source addresses replaces its own entries only, and those of clients that take longer for
+//! their second packet than the flood takes to use up the limit.
+//!
 //! Services share a table. If one service has used it up, each other service can still have an equal part:
-//! its new connections evict half-open and idle entries of services that have more than their part. A
-//! service that has its part evicts only its own entries, and those of services that have more.
+//! its new connections evict unestablished and idle entries of services that have more than their part. A
+//! service that has its part evicts only its own entries, and those of services that have more. The same holds
+//! for the limit of unestablished connections.
 //!
 //! A local port is free towards a backend if no connection of the table has it towards the same address and
 //! port. The first port that is tried is the next one in turn, so that a port is used again as late as
@@ -18,37 +24,49 @@
 
 use std::sync::atomic::Ordering::Release;
 
-use crate::{Conn, ConnKey, Conns, LocalPort, Mode, Owner, State, Target};
+use crate::{Conn, ConnKey, Conns, Limit, LocalPort, Mode, Owner, Progress, State, Table, Target};
 use flowyard_frame::{FlowKey, Nanos};
 
 use super::balance::Balance;
-use super::locals::Locals;
+use super::locals::{Locals, ports_for_unestablished};
 use super::way::Way;
 use super::ways::count;
 
 /// The most local ports that are tried for a connection.
 const TRIES: u64 = 64;
 
+/// Whether a new connection may have an entry, as far as unestablished connections are limited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Admission {
+    /// It may.
+    Free,
+    /// It may, because another one was evicted. The same can happen to this one.
+    Pressed,
+    /// It may not.
+    No,
+}
+
 impl Balance {
-    /// Enters the connection into this core's table, replacing an existing entry. `None` if there is no room
-    /// or no local port.
+    /// Enters the connection into this core's table, replacing an existing entry. An error is the limit because
+    /// of which there is no room or no local port.
     pub(super) fn keep(
         &self,
         conn: &ConnKey,
         hash: u64,
         target: &Target,
-        state: State,
+        (state, seen): (State, Progress),
         now: Nanos,
-    ) -> Option<Way> {
-        let mut conns = self.table(self.core)?;
-        let service = self.plan.services().get(usize::from(target.service))?.number;
-        let old = conns.find(conn, hash, now).and_then(|slot| conns.get(slot, now));
-        let old = old.map(|conn| (conn.backend, conn.local()));
-        if old.is_none() && !self.has_room(&mut conns, target.service, now) {
-            return None;
+    ) -> Result<Way, Limit> {
+        let mut conns = self.table(self.core).ok_or(Limit::Table)?;
+        let table = self.plan.services().get(usize::from(target.service)).ok_or(Limit::Table)?;
+        let old = conns.replaced(conn, hash).map(|conn| (conn.backend, conn.local()));
+        if old.is_none() {
+            self.make_room(&mut conns, table, now)?;
         }
-        let owner = Owner { backend: target.id, service };
-        let slot = conns.insert(conn, hash, owner, state, now).ok()?;
+        let sees_answers = target.mode.translates();
+        let owner = Owner { backend: target.id, service: table.number, sees_answers };
+        let slot = conns.insert(conn, hash, owner, state, now).map_err(|_| Limit::Table)?;
+        conns.adopt(slot, seen, now);
         let mut local = LocalPort::default();
         if let Some((old, port)) = old {
             local = port;
@@ -62,55 +80,81 @@ impl Balance {
             local = self.bind(&mut conns, home, target, (hash, &conn.flow()), local);
             if local.port == 0 {
                 conns.remove(slot, self.plan.seed());
-                return None;
+                return Err(Limit::LocalPorts);
             }
         }
         count(target, true);
-        Some(Way { backend: target.id, home: Some((self.core as u16, slot)), local })
+        Ok(Way { backend: target.id, home: Some((self.core as u16, slot)), local })
     }
 
-    /// Whether a half-open connection of a service may be entered. A service that needs an entry for each
-    /// connection replaces the oldest half-open one.
-    pub(super) fn may_open(&self, service: u16, now: Nanos) -> bool {
-        let Some(mut conns) = self.table(self.core) else { return false };
-        let Some(table) = self.plan.services().get(usize::from(service)) else { return false };
-        let most = self.settings.opening_most;
-        let part = most / self.plan.services().len().max(1);
-        if conns.opening() < most || conns.held(table.number).opening < part {
-            return true;
-        }
-        if table.service.mode != Mode::FullNat {
-            return false; // the Maglev table alone chooses
-        }
-        let may = |conns: &Conns, of: u16| of == table.number || conns.held(of).opening > part;
-        let gone = conns.evict_opening(now, self.plan.seed(), may);
-        self.evicted(gone)
-    }
-
-    /// Whether there is room for another connection of a service, after an eviction if that is needed.
-    fn has_room(&self, conns: &mut Conns, service: u16, now: Nanos) -> bool {
+    /// Whether a new connection of a service may be entered, after an eviction if that is needed.
+    pub(super) fn admit(&self, service: u16) -> Admission {
+        let Some(mut conns) = self.table(self.core) else { return Admission::No };
         let services = self.plan.services();
-        let Some(table) = services.get(usize::from(service)) else { return false };
-        let (number, limit) = (table.number, table.service.connections);
-        let part = conns.capacity() / services.len().max(1);
-        let (seed, must) = (self.plan.seed(), table.service.mode == Mode::FullNat);
-        if limit > 0 && conns.held(number).all >= limit {
-            return self.evicted(conns.evict(now, seed, must, |_, of| of == number));
+        let Some(table) = services.get(usize::from(service)) else { return Admission::No };
+        let (number, most) = (table.number, self.settings.opening_most);
+        let held = conns.held(number).unestablished;
+        let from = if held >= self.unestablished_most(table) {
+            number
+        } else if conns.unestablished() < most {
+            return Admission::Free;
+        } else {
+            match conns.crowding(number, most / services.len().max(1)) {
+                Some(from) => from,
+                None => return Admission::Free, // the service has less than its part
+            }
+        };
+        let gone = conns.evict_unestablished(from, self.plan.seed());
+        match self.evicted(gone, Limit::Unestablished) {
+            true => Admission::Pressed,
+            false => Admission::No,
         }
-        if !conns.is_full() {
-            return true;
-        }
-        let may = |conns: &Conns, of: u16| of == number || conns.held(of).all > part;
-        self.evicted(conns.evict(now, seed, must, may))
     }
 
-    /// Counts an evicted connection. Returns whether there was one.
-    fn evicted(&self, gone: Option<Conn>) -> bool {
+    /// The most unestablished connections of a service: its limit, and of its local ports a part, so that a port
+    /// is found soon.
+    fn unestablished_most(&self, table: &Table) -> usize {
+        let service = &table.service;
+        let limit = if service.opening == 0 { usize::MAX } else { service.opening };
+        if service.mode != Mode::FullNat {
+            return limit;
+        }
+        let ports = self.locals.ports(self.core, service.vip.is_ipv6()) as usize;
+        limit.min(ports_for_unestablished(ports.saturating_mul(service.backends.len())))
+    }
+
+    /// Makes room for another connection of a service by an eviction, if that is needed.
+    fn make_room(&self, conns: &mut Conns, table: &Table, now: Nanos) -> Result<(), Limit> {
+        let (number, limit) = (table.number, table.service.connections);
+        let part = conns.capacity() / self.plan.services().len().max(1);
+        let (seed, must) = (self.plan.seed(), table.service.mode == Mode::FullNat);
+        let (why, gone) = if limit > 0 && conns.held(number).all >= limit {
+            (Limit::Service, conns.evict(now, seed, must, number, |_, of| of == number))
+        } else if conns.is_full() {
+            let may = |conns: &Conns, of: u16| of == number || conns.held(of).all > part;
+            (Limit::Table, conns.evict(now, seed, must, number, may))
+        } else {
+            return Ok(());
+        };
+        if self.evicted(gone, why) { Ok(()) } else { Err(why) }
+    }
+
+    /// Counts a connection that was evicted because of `limit`. Returns whether there was one.
+    fn evicted(&self, gone: Option<Conn>, limit: Limit) -> bool {
         let Some(gone) = gone else { return false };
         if let Some(target) = self.plan.target(gone.backend) {
             count(target, false);
+            if let Some(cell) = target.counts.of(self.core) {
+                cell.evicted(limit);
+            }
+            if target.mode == Mode::Dnat {
+                // The Maglev table still sends its packets to this backend, if it chose it.
+                self.strays.note(gone.key().hash(self.plan.seed()), self.now);
+            }
         }
-        self.moves.fetch_add(1, Release); // other cores must not use their leases of it
+        if gone.is_established() {
+            self.moves.fetch_add(1, Release); // other cores must not use their leases of it
+        }
         true
     }
 
@@ -157,7 +201,7 @@ impl Balance {
         }
         let Some((_, other, reply, local)) = best else { return LocalPort::default() };
         let gone = conns.remove(other, seed);
-        let is_bound = self.evicted(gone) && conns.bind(slot, reply, local);
+        let is_bound = self.evicted(gone, Limit::LocalPorts) && conns.bind(slot, reply, local);
         if is_bound { local } else { LocalPort::default() }
     }
 }

@@ -12,6 +12,13 @@ use crate::LocalPort;
 pub const PORTS: u32 = 64_512;
 const FIRST: u16 = 1024;
 
+/// The most unestablished connections that a service with this number of local ports can have: three quarters.
+/// If nearly all are taken, many are tried for a new connection.
+#[must_use]
+pub const fn ports_for_unestablished(ports: usize) -> usize {
+    ports - ports.div_ceil(4)
+}
+
 /// The largest number of addresses of a family that a core uses.
 pub const LOCALS: usize = 256;
 

@@ -19,7 +19,7 @@
 
 use std::net::IpAddr;
 
-use crate::{Proxied, State, Step};
+use crate::{ConnKey, Proxied, State, Step};
 use flowyard_frame::{FlowKey, Frag, Frame};
 use flowyard_wire::checksum::Sum;
 use flowyard_wire::{Net, edit};
@@ -83,6 +83,9 @@ impl Balance {
         let n = len(packet.v6);
         let proxied = {
             let mut conns = self.table(core.into()).ok_or(DropReason::NoConnection)?;
+            if !conns.has(slot, &ConnKey::of(key)) {
+                return Err(DropReason::NoConnection); // evicted since another core has found it
+            }
             let opening = conns.get(slot, self.now).is_some_and(|c| c.state() == State::Opening);
             if key.tcp_flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN {
                 if opening || conns.proxied(slot) == Proxied::default() {

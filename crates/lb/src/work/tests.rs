@@ -49,6 +49,7 @@ pub(super) fn service(
         proxy: false,
         answers: true,
         connections: 0,
+        opening: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,
@@ -328,6 +329,7 @@ fn connections_are_counted_by_backend() {
 }
 
 mod errors;
+mod flood;
 mod operate;
 mod ports;
 mod present;

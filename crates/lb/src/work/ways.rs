@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::{Conn, ConnKey, Conns, Mode, Plan, State, Target};
+use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 
 use super::balance::Balance;
+use super::keep::Admission;
 use super::leases::Leases;
 use super::rewrite::Packet;
 use super::way::{Missed, Seen, Way};
@@ -34,6 +35,7 @@ impl Balance {
                 count(target, false);
             }
         };
+        conns.begin();
         conns.advance(now, BUDGET, seed, &mut gone);
         let mut missed = conns.find_batch(&seen.keys, &seen.hashes, lanes, now, &mut seen.slots);
         for lane in lanes.without(missed) {
@@ -69,27 +71,29 @@ impl Balance {
         // An earlier lane of the batch may have entered the connection.
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
-            let (backend, state) = conns.seen(slot, flags, now)?;
+            let (backend, before) = conns.seen(slot, flags, now)?;
             let way = Way { backend, home: Some((core as u16, slot)), local: conns.local(slot) };
-            stays(&plan, backend, state, flags).then_some((way, state))
+            let conn = conns.get(slot, now)?;
+            let seen = (conn.state(), conn.progress());
+            stays(&plan, backend, before, flags).then_some((way, seen))
         };
         let own = self.table(self.core).and_then(|mut conns| found(&mut conns, self.core));
         if let Some((way, _)) = own {
             return Missed::Way(way);
         }
         for core in (0..self.conns.len()).filter(|&core| core != self.core) {
-            let Some((way, state)) = self.table(core).and_then(|mut c| found(&mut c, core)) else {
+            let Some((way, seen)) = self.table(core).and_then(|mut c| found(&mut c, core)) else {
                 continue;
             };
             let Some(target) = plan.target(way.backend) else { continue };
             if target.mode == Mode::FullNat {
                 // The entry stays there, because that core has the local address.
-                if Leases::<Way>::covers(flags) && matches!(state, State::Open | State::Datagrams) {
+                if Leases::<Way>::covers(flags) && is_leased(seen) {
                     self.leases.put(conn, hash, now, moves, way);
                 }
                 return Missed::Way(way);
             }
-            let kept = self.keep(conn, hash, target, state, now);
+            let kept = self.keep(conn, hash, target, seen, now);
             return Missed::Way(kept.unwrap_or(way));
         }
         self.new_connection(&plan, service, (key, conn, hash), now)
@@ -105,18 +109,29 @@ impl Balance {
     ) -> Missed {
         let state = State::first(key.proto, key.tcp_flags);
         let fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
-        let flood = state == State::Opening && !self.may_open(service, now);
-        let chosen = match fresh && !flood {
+        let admission = self.admit(service);
+        // An entry under pressure may be gone before the client's next packet. Without an entry, the choice must be
+        // the same on every core and machine.
+        let mode = plan.services().get(usize::from(service)).map(|table| table.service.mode);
+        let is_safe = admission == Admission::Free || mode == Some(Mode::FullNat);
+        let chosen = match fresh && is_safe {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
         let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
-        if !flood && let Some(way) = self.keep(conn, hash, target, state, now) {
-            self.connected(target.id);
-            return Missed::Way(way);
+        let kept = match admission {
+            Admission::No => Err(Limit::Unestablished),
+            _ => self.keep(conn, hash, target, (state, Progress::default()), now),
+        };
+        match kept {
+            Ok(way) => {
+                self.connected(target.id);
+                return Missed::Way(way);
+            }
+            Err(limit) => self.refused(service, limit),
         }
-        // There is no entry, so the choice must be the same on every core and machine.
-        if target.mode == Mode::FullNat || self.settings.full_drops && !flood {
+        let is_flood = admission == Admission::No;
+        if target.mode == Mode::FullNat || self.settings.full_drops && !is_flood {
             return self.no(service, DropReason::NoConnection);
         }
         match plan.fall_back(service, conn, hash) {
@@ -131,10 +146,11 @@ impl Balance {
     }
 
     /// Stores the MAC address from which a client's packet came, if replies are sent there.
-    pub(super) fn note_mac(&self, way: &Way, mac: [u8; 6]) {
+    pub(super) fn note_mac(&self, way: &Way, conn: &ConnKey, mac: [u8; 6]) {
         if self.settings.returns
             && let Some((core, slot)) = way.home
             && let Some(mut conns) = self.table(core.into())
+            && conns.has(slot, conn)
         {
             conns.set_mac(slot, mac);
         }
@@ -178,6 +194,7 @@ impl Balance {
                 let mut way = way;
                 if let Some((core, slot)) = way.home
                     && let Some(mut conns) = self.table(core.into())
+                    && conns.has(slot, &ConnKey::of(key))
                 {
                     conns.send_to(slot, target.id);
                     if target.mode == Mode::FullNat {
@@ -205,6 +222,11 @@ fn stays(plan: &Plan, backend: u32, state: State, flags: u8) -> bool {
     // A SYN on a closing connection begins a new one: the client reuses its port.
     let again = state == State::Closing && flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN;
     !again && plan.target(backend).is_some_and(|target| target.keeps)
+}
+
+/// Whether packets of another core's connection may use a lease: it stays until it expires.
+fn is_leased((state, seen): (State, Progress)) -> bool {
+    seen.is_established && matches!(state, State::Open | State::Datagrams)
 }
 
 /// Counts a connection that was entered or removed.

@@ -121,15 +121,16 @@ impl<'a> Words<'a> {
                 self.step(PASSED.into());
                 ("no_service", Some(DropReason::NoService))
             }
-            Because::Kept(Kept { core, slot, state, .. }) => {
+            Because::Kept(Kept { core, slot, state, is_established, .. }) => {
                 let state = match state {
                     State::Opening => "half open",
                     State::Open => "open",
                     State::Closing => "closing",
                     State::Datagrams => "datagrams",
                 };
+                let not = if is_established { "" } else { ", not established" };
                 self.step(format!(
-                    "core {core} has an entry for this connection in slot {slot}, state {state}"
+                    "core {core} has an entry for this connection in slot {slot}, state {state}{not}"
                 ));
                 ("connection", None)
             }

@@ -1,7 +1,9 @@
 //! Metrics of a balancer, for each service and each backend.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use flowyard_lb::Limit;
 use flowyard_yard::Handle;
 
 use super::text::Page;
@@ -82,7 +84,7 @@ struct CoreMetric {
     value: fn(&LbCore) -> usize,
 }
 
-const CORE: [CoreMetric; 3] = [
+const CORE: [CoreMetric; 4] = [
     CoreMetric {
         name: "lb_core_connections",
         help: "Gives the number of connections in the table of the core.",
@@ -92,6 +94,11 @@ const CORE: [CoreMetric; 3] = [
         name: "lb_core_connections_opening",
         help: "Gives the number of half-open connections in the table of the core, which saw only a SYN.",
         value: |core| core.opening,
+    },
+    CoreMetric {
+        name: "lb_core_connections_unestablished",
+        help: "Gives the number of connections in the table of the core that are not established: one packet of the client was seen, or no answer of the backend.",
+        value: |core| core.unestablished,
     },
     CoreMetric {
         name: "lb_core_connections_capacity",
@@ -113,6 +120,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
         }
     }
     services(page, &all.services);
+    limits(page, &all.services);
     let backends: Vec<_> =
         all.services.iter().flat_map(|s| s.backends.iter().map(move |b| (s, b))).collect();
     self::backends(page, &backends);
@@ -157,6 +165,56 @@ fn services(page: &mut Page, all: &[LbService]) {
     for service in all {
         for (reason, packets) in &service.counters.drops {
             page.sample(name, &[("service", &service.name), ("reason", reason)], packets);
+        }
+    }
+}
+
+/// Counts by the name of a limit.
+type ByLimit = fn(&LbCounts) -> &BTreeMap<String, u64>;
+
+/// Counters of a service by limit: name, help and value.
+const LIMITED: [(&str, &str, ByLimit); 2] = [
+    (
+        "lb_service_evicted_entries_total",
+        "Counts the entries of the service that were replaced by new connections; the label has the limit that these had reached.",
+        |counts| &counts.evicted,
+    ),
+    (
+        "lb_service_refused_entries_total",
+        "Counts the packets of new connections to the service that got no entry; the label has the limit that was reached.",
+        |counts| &counts.refused,
+    ),
+];
+
+/// Entries of the services in the connection tables, and what their limits did.
+fn limits(page: &mut Page, all: &[LbService]) {
+    let gauges: [Metric<LbService, usize>; 2] = [
+        Metric {
+            stem: "entries",
+            help: "Gives the number of entries of the service in the connection tables of all cores.",
+            value: |service| service.entries_held,
+        },
+        Metric {
+            stem: "entries_unestablished",
+            help: "Gives the number of unestablished connections among the entries of the service.",
+            value: |service| service.unestablished,
+        },
+    ];
+    for Metric { stem, help, value } in gauges {
+        let name = format!("lb_service_{stem}");
+        page.metric(&name, "gauge", help);
+        for service in all {
+            page.sample(&name, &[("service", &service.name)], value(service));
+        }
+    }
+    for (name, help, value) in LIMITED {
+        page.metric(name, "counter", help);
+        for service in all {
+            for limit in Limit::ALL.map(Limit::name) {
+                // Also those that are 0, so that a rate has a beginning.
+                let count = value(&service.counters).get(limit).copied().unwrap_or(0);
+                page.sample(name, &[("service", &service.name), ("limit", &limit)], count);
+            }
         }
     }
 }

@@ -44,6 +44,10 @@ pub struct LbService {
     pub all_down: String,
     /// Totals since the service was added, including those of backends removed since.
     pub counters: LbCounts,
+    /// The number of entries in the tables of all cores.
+    pub entries_held: usize,
+    /// The number of unestablished connections among them.
+    pub unestablished: usize,
     /// The backends, in the order of the configuration.
     pub backends: Vec<LbBackend>,
 }
@@ -63,6 +67,12 @@ pub struct LbCounts {
     pub out_bytes: u64,
     /// Packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Entries that were evicted for new connections, by the limit that these had reached: `unestablished`,
+    /// `service`, `table` or `local_ports`.
+    pub evicted: BTreeMap<String, u64>,
+    /// Packets of new connections that got no entry, by the limit that was reached, as in `evicted`. Only services
+    /// count them.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// The state of a backend.
@@ -123,6 +133,8 @@ pub struct LbCore {
     pub connections: usize,
     /// The number of half-open connections: the client sent a SYN and nothing else yet.
     pub opening: usize,
+    /// The number of unestablished connections: the backend has not answered, or the client has sent one packet.
+    pub unestablished: usize,
     /// The largest number of connections.
     pub capacity: usize,
 }

@@ -3,6 +3,7 @@
 
 mod captures;
 mod ecmp;
+mod flood;
 mod heavy;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use flowyard_yard::port::{Received, Rx};
 flowyard_testkit::tests! {
     mod captures,
     mod ecmp,
+    mod flood,
     mod heavy,
 }
 

@@ -75,31 +75,44 @@ proptest! {
 }
 
 fn owned(service: u16) -> Owner {
-    Owner { backend: 0, service }
+    Owner { backend: 0, service, sees_answers: false }
+}
+
+/// Enters an established connection of a service.
+fn establish(conns: &mut Conns, number: u32, service: u16, now: Nanos) -> u32 {
+    let (key, hash) = (key(number), key(number).hash(SEED));
+    let slot = conns.insert(&key, hash, owned(service), State::Open, now).unwrap();
+    conns.seen(slot, FlowKey::ACK, now);
+    assert!(conns.get(slot, now).unwrap().is_established());
+    slot
 }
 
 #[test]
-fn the_oldest_half_open_connection_is_evicted_first() {
+fn the_oldest_unestablished_connection_is_evicted_first() {
     let mut conns = Conns::new(8, Timeouts::default(), false);
-    for (number, state) in (0..).zip([State::Open, State::Opening, State::Opening, State::Closing])
-    {
+    establish(&mut conns, 0, 1, 0);
+    for (number, state) in [(1, State::Opening), (2, State::Open)] {
         let now = u64::from(number) * TICK;
         conns.insert(&key(number), key(number).hash(SEED), owned(1), state, now).unwrap();
     }
-    let mut evict = |now| {
-        let gone = conns.evict(now, SEED, true, |_, service| service == 1)?;
+    let slot = establish(&mut conns, 3, 1, 3 * TICK);
+    conns.seen(slot, FlowKey::FIN | FlowKey::ACK, 3 * TICK);
+    let mut evict = |now, batches| {
+        (0..batches).for_each(|_| conns.begin());
+        let gone = conns.evict(now, SEED, true, 1, |_, service| service == 1)?;
         Some(gone.key().flow())
     };
-    assert_eq!(evict(0), None, "used in this tick");
-    let later = 10 * TICK;
-    assert_eq!(evict(later), Some(key(1).flow()));
-    assert_eq!(evict(later), Some(key(2).flow()));
-    assert_eq!(evict(later), Some(key(3).flow()), "closing");
-    assert_eq!(evict(later), None, "an open connection is not idle yet");
-    assert_eq!(evict(450 * SECOND), None);
-    assert_eq!(evict(452 * SECOND), Some(key(0).flow()), "idle for half of the time");
-    assert_eq!((conns.len(), conns.opening()), (0, 0));
-    assert_eq!(conns.held(1), room::Held::default());
+    assert_eq!(evict(3 * TICK, 0), None, "used in this batch and this tick");
+    assert_eq!(evict(3 * TICK, 1), None, "used in the batch before");
+    assert_eq!(evict(3 * TICK, 1), Some(key(1).flow()));
+    assert_eq!(evict(3 * TICK, 0), Some(key(2).flow()), "an ACK without a SYN");
+    assert_eq!(evict(3 * TICK, 0), None, "closing, and used in this tick");
+    assert_eq!(evict(10 * TICK, 0), Some(key(3).flow()), "closing");
+    assert_eq!(evict(10 * TICK, 0), None, "an established connection is not idle yet");
+    assert_eq!(evict(450 * SECOND, 0), None);
+    assert_eq!(evict(452 * SECOND, 0), Some(key(0).flow()), "idle for half of the time");
+    assert_eq!((conns.len(), conns.opening(), conns.unestablished()), (0, 0, 0));
+    assert_eq!(conns.held(1), Held::default());
 }
 
 #[test]
@@ -107,13 +120,12 @@ fn only_entries_of_services_that_may_be_evicted_are() {
     let mut conns = Conns::new(64, Timeouts::default(), false);
     for number in 0..64 {
         let service = u16::from(number == 40);
-        conns
-            .insert(&key(number), key(number).hash(SEED), owned(service), State::Datagrams, 0)
-            .unwrap();
+        let slot = establish(&mut conns, number, service, 0);
+        assert_eq!(slot, number);
     }
-    let now = 100 * SECOND; // idle for more than half of two minutes
+    let now = 500 * SECOND; // idle for more than half of the time
     let gone: Vec<_> = (0..2)
-        .filter_map(|_| conns.evict(now, SEED, true, |conns, of| of == 1 && conns.is_full()))
+        .filter_map(|_| conns.evict(now, SEED, true, 1, |conns, of| of == 1 && conns.is_full()))
         .collect();
     assert_eq!(gone.len(), 1, "a turn over all slots takes two evictions");
     assert_eq!(gone[0].key().flow(), key(40).flow());
@@ -123,15 +135,19 @@ fn only_entries_of_services_that_may_be_evicted_are() {
 #[test]
 fn failed_evictions_are_bounded_except_where_an_entry_is_needed() {
     let mut conns = Conns::new(4, Timeouts::default(), false);
-    conns.insert(&key(0), key(0).hash(SEED), owned(0), State::Closing, 0).unwrap();
+    let closing = |conns: &mut Conns| {
+        let slot = establish(conns, 0, 0, 0);
+        conns.seen(slot, FlowKey::FIN, 0);
+    };
+    closing(&mut conns);
     for _ in 0..100 {
-        assert!(conns.evict(TICK, SEED, false, |_, _| false).is_none());
+        assert!(conns.evict(TICK, SEED, false, 0, |_, _| false).is_none());
     }
-    assert!(conns.evict(TICK, SEED, false, |_, _| true).is_none(), "none is looked for");
-    assert!(conns.evict(2 * TICK, SEED, false, |_, _| true).is_some(), "in the next tick");
-    conns.insert(&key(0), key(0).hash(SEED), owned(0), State::Closing, 0).unwrap();
+    assert!(conns.evict(TICK, SEED, false, 0, |_, _| true).is_none(), "none is looked for");
+    assert!(conns.evict(2 * TICK, SEED, false, 0, |_, _| true).is_some(), "in the next tick");
+    closing(&mut conns);
     for _ in 0..100 {
-        assert!(conns.evict(3 * TICK, SEED, true, |_, _| false).is_none());
+        assert!(conns.evict(3 * TICK, SEED, true, 0, |_, _| false).is_none());
     }
-    assert!(conns.evict(3 * TICK, SEED, true, |_, _| true).is_some());
+    assert!(conns.evict(3 * TICK, SEED, true, 0, |_, _| true).is_some());
 }

@@ -171,6 +171,12 @@ fn data_of_another_cores_connection_is_leased() {
     let mut cores = Cores::new(services([1, 1, 1]), true);
     let step = |core, answer, flags| Step { core, flow: 0, answer, flags, now: 5 };
     cores.step(&step(0, false, FlowKey::SYN));
+    // Until the connection is established, its entry may be replaced at any time.
+    for _ in 0..2 {
+        cores.step(&step(1, false, FlowKey::ACK));
+    }
+    assert_eq!(cores.used, 0);
+    cores.step(&step(0, true, FlowKey::SYN | FlowKey::ACK));
     cores.step(&step(0, false, FlowKey::ACK));
     for answer in [false, true] {
         cores.step(&step(1, answer, FlowKey::ACK));

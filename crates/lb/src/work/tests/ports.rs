@@ -7,21 +7,21 @@ use super::*;
 const SECOND: Nanos = 1_000_000_000;
 
 /// Passes packets through a balancer, one at a time.
-struct Way {
+pub(super) struct Way {
     pool: Pool,
     work: Balance,
-    hub: Arc<Hub>,
+    pub(super) hub: Arc<Hub>,
 }
 
 impl Way {
-    fn new(services: Vec<Service>, settings: &BalanceSettings) -> Self {
+    pub(super) fn new(services: Vec<Service>, settings: &BalanceSettings) -> Self {
         let hub = Arc::new(Hub::new(Control::new(services, 251, 7).unwrap()));
         let work = Balance::group(&hub, 1, settings).remove(0);
         Self { pool: Pool::new(4, 2048), work, hub }
     }
 
     /// The result for a packet, and its flow afterwards.
-    fn pass(&mut self, key: &FlowKey, now: Nanos) -> (To, FlowKey) {
+    pub(super) fn pass(&mut self, key: &FlowKey, now: Nanos) -> (To, FlowKey) {
         let data = Build::new(key).flags(key.tcp_flags).bytes();
         let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
         let frame = self.pool.copy(&data, meta).unwrap();
@@ -39,22 +39,46 @@ impl Way {
 
     /// Sends the reply to what the backend received; returns whether the client receives the right one.
     fn answers(&mut self, client: &FlowKey, sent: &FlowKey, now: Nanos) -> bool {
-        let reply = FlowKey { tcp_flags: FlowKey::ACK, ..sent.reversed() };
+        self.answers_with(FlowKey::ACK, client, sent, now)
+    }
+
+    pub(super) fn answers_with(
+        &mut self,
+        flags: u8,
+        client: &FlowKey,
+        sent: &FlowKey,
+        now: Nanos,
+    ) -> bool {
+        let reply = FlowKey { tcp_flags: flags, ..sent.reversed() };
         let (to, got) = self.pass(&reply, now);
         to == To::Port(40) && got == client.flow().reversed()
     }
 }
 
-fn client(number: u32, proto: u8, vip: &str, port: u16) -> FlowKey {
+impl Way {
+    /// Opens a connection by an ACK and what establishes it; returns where the ACK went.
+    fn establish(&mut self, key: &FlowKey, mode: Mode, now: Nanos) -> To {
+        let (to, sent) = self.pass(&ack(*key), now);
+        if !to.is_drop() {
+            match mode {
+                Mode::FullNat => assert!(self.answers(key, &sent, now), "{key}"),
+                _ => drop(self.pass(&ack(*key), now)),
+            }
+        }
+        to
+    }
+}
+
+pub(super) fn client(number: u32, proto: u8, vip: &str, port: u16) -> FlowKey {
     let [_, a, b, c] = number.to_be_bytes();
     FlowKey::five_tuple(proto, IpAddr::from([100 + a, b, c, 1]), 4000, ip(vip), port)
 }
 
-fn syn(key: FlowKey) -> FlowKey {
+pub(super) fn syn(key: FlowKey) -> FlowKey {
     FlowKey { tcp_flags: FlowKey::SYN, ..key }
 }
 
-fn ack(key: FlowKey) -> FlowKey {
+pub(super) fn ack(key: FlowKey) -> FlowKey {
     FlowKey { tcp_flags: FlowKey::ACK, ..key }
 }
 
@@ -102,6 +126,7 @@ fn a_local_port_serves_one_connection_to_each_backend() {
         let (to, sent) = way.pass(&ack(key), 5);
         assert!(matches!(to, To::Port(1 | 3)), "{number}: {to:?}");
         assert!(seen.insert(sent), "{number}: another connection has {sent}");
+        assert!(way.answers(&key, &sent, 5), "{key}");
         if number % 1000 == 0 {
             some.push((key, sent));
         }
@@ -115,11 +140,9 @@ fn a_local_port_serves_one_connection_to_each_backend() {
 #[test]
 fn every_port_of_an_address_is_used() {
     let mut way = Way::new(two(), &with(1 << 17));
-    let mut first = None;
     for number in 0..64_512 {
-        let (to, sent) = way.pass(&ack(client(number, proto::TCP, "192.0.2.1", 80)), 5);
-        assert_eq!(to, To::Port(1), "{number}");
-        first.get_or_insert(sent);
+        let key = client(number, proto::TCP, "192.0.2.1", 80);
+        assert_eq!(way.establish(&key, Mode::FullNat, 5), To::Port(1), "{number}");
     }
     // All ports towards the backend are used by connections that are not idle.
     let full = DropReason::NoConnection.code();
@@ -135,10 +158,11 @@ fn every_port_of_an_address_is_used() {
 
 #[test]
 fn a_full_table_makes_room_for_a_service_below_its_part() {
-    // One service has filled the table with datagrams, as in a flood with forged sources.
+    // One service has filled the table with datagrams, two of each client.
     let mut way = Way::new(two(), &with(4096));
     for number in 0..5000 {
-        assert_eq!(way.pass(&client(number, proto::UDP, "192.0.2.2", 53), 5).0, To::Port(2));
+        let key = client(number, proto::UDP, "192.0.2.2", 53);
+        assert_eq!(way.establish(&key, Mode::Dsr, 5), To::Port(2));
     }
     let key = client(0, proto::TCP, "192.0.2.1", 80);
     let full = To::Drop(DropReason::NoConnection.code());
@@ -190,6 +214,7 @@ fn a_flood_of_a_fullnat_service_replaces_its_oldest_half_open_connections() {
     // A client that answers within a tenth of a second gets its connection.
     let key = client(0, proto::TCP, "192.0.2.1", 80);
     let (_, sent) = way.pass(&syn(key), now);
+    assert!(way.answers_with(FlowKey::SYN | FlowKey::ACK, &key, &sent, now));
     for number in 0..500 {
         let key = client(30_000 + number, proto::TCP, "192.0.2.1", 80);
         way.pass(&syn(key), now + SECOND / 10);
@@ -212,7 +237,7 @@ fn a_service_keeps_to_its_limit() {
         services[1].backends[0].port = port;
         let mut way = Way::new(services, &with(4096));
         let refused = (0..200)
-            .filter(|&n| way.pass(&ack(client(n, proto::TCP, "192.0.2.1", 80)), 5).0.is_drop())
+            .filter(|&n| way.establish(&client(n, proto::TCP, "192.0.2.1", 80), mode, 5).is_drop())
             .count();
         assert_eq!(refused, if mode == Mode::FullNat { 100 } else { 0 }, "{mode:?}");
         assert_eq!(way.hub.occupancy()[0].connections, 100);
@@ -225,6 +250,21 @@ fn a_service_keeps_to_its_limit() {
         }
         assert_eq!(way.hub.occupancy()[0].connections, 1100);
     }
+}
+
+#[test]
+fn an_expired_entry_that_is_replaced_is_counted_once() {
+    // More entries expire at once than a batch removes, and one of the others is replaced.
+    let mut way = Way::new(two(), &with(4096));
+    for number in 0..300 {
+        way.pass(&client(number, proto::UDP, "192.0.2.2", 53), 5);
+    }
+    way.pass(&client(150, proto::UDP, "192.0.2.2", 53), 200 * SECOND);
+    for _ in 0..10 {
+        way.work.work(&mut Batch::default(), &way.pool, 200 * SECOND);
+    }
+    assert_eq!(way.hub.occupancy()[0].connections, 1);
+    assert_eq!(way.hub.states()[0].backends[0].active, 1);
 }
 
 proptest! {

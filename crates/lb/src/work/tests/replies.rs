@@ -72,6 +72,8 @@ fn replies_keep_their_connection() {
     };
     let minute = 60_000_000_000;
     let data = from_backend("203.0.113.7", 4000, FlowKey::ACK);
+    // A segment of the backend within the timeout of unestablished connections shows that it is one.
+    assert_eq!(pass(&mut all[0], &data, 1_000_000_000), To::Port(40));
     for now in 1..60 {
         let core = now as usize % 2;
         assert_eq!(pass(&mut all[core], &data, now * minute), To::Port(40), "{now}");
