@@ -3,6 +3,7 @@
 //! Every test checks the contents and the order of each flow, and that every frame that the engine
 //! received is transmitted or counted as a drop with a reason.
 
+mod lives;
 mod paths;
 mod rate;
 mod steer;
@@ -20,6 +21,7 @@ const NAMESPACES: Need = Need::Namespaces;
 const TOOLS: [Need; 3] = [Need::Program("ip"), Need::Program("ethtool"), Need::Program("ping")];
 
 flowyard_testkit::tests! {
+    mod lives needs TOOLS,
     mod paths needs TOOLS,
     mod rate needs TOOLS,
     mod steer needs TOOLS,

@@ -242,6 +242,24 @@ impl Ring {
         Ok(seen.tp_drops)
     }
 
+    /// Whether the ring is still bound to the interface with this index. A call that fails is no
+    /// evidence that it is not.
+    #[must_use]
+    pub fn is_bound(&self, index: u32) -> bool {
+        super::is_bound(&self.fd, index)
+    }
+
+    /// A function that ends the reception, from any thread; received frames stay in the ring.
+    ///
+    /// # Errors
+    /// When no file descriptor is available.
+    pub fn silencer(&self) -> io::Result<impl FnOnce() + Send + 'static> {
+        let fd = self.fd.try_clone()?;
+        Ok(move || {
+            let _closed = super::sys::deafen(&fd);
+        })
+    }
+
     /// Clears the pending error of the socket (interface down or gone).
     pub fn clear(&mut self) {
         let _cleared: io::Result<i32> = sys::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR);
