@@ -19,7 +19,7 @@ pub(crate) mod sys;
 mod uplink;
 
 pub use counts::Counts;
-pub use error::{OpenError, is_down, is_full, is_too_long};
+pub use error::{OpenError, is_detached, is_down, is_full, is_too_long};
 pub(crate) use interface::Looker;
 pub use interface::{Interface, State, has_link, mac_address, speed};
 pub use uplink::default_route;

@@ -308,6 +308,15 @@ impl Found {
     };
 }
 
+impl<'a> Seen<'a> {
+    /// A whole frame with no pending offloads; `vlan` is its tag, if it is stored separately.
+    pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>) -> Self {
+        let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
+        let offload = Offload { checksum: None, segment: None };
+        Seen { data, vlan, offload, wire_len, is_cut: false }
+    }
+}
+
 impl Seen<'_> {
     /// The segmentation of the frame: `Some(None)` if it need not be segmented, `Some(Some(cut))`
     /// if the sender left segmentation to an adapter, `None` if it must be segmented but cannot be.

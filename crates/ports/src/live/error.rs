@@ -47,6 +47,12 @@ pub fn is_down(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENETDOWN | ENXIO | ENODEV | EIO | EBADFD | EFAULT))
 }
 
+/// Whether `error` of a TAP queue means that it is attached to no interface.
+#[must_use]
+pub fn is_detached(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
+}
+
 /// Whether `error` means that the kernel has no space at the moment, or that the call was
 /// interrupted, so that a retry may succeed.
 #[must_use]

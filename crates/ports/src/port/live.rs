@@ -33,6 +33,7 @@ mod linux;
 mod packet;
 mod parts;
 mod plan;
+pub mod sim;
 mod tun;
 mod vigil;
 mod watch;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::af_xdp::assemble::{Assembler, R0};
 use crate::af_xdp::sys::{Insn, Purpose, load};
-use crate::live::{Interface, OpenError};
+use crate::live::{Interface, OpenError, is_detached};
 
 /// Settings of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -103,7 +103,7 @@ impl Queue {
         match sys::name(&self.file) {
             Ok(found) if found == name => {}
             Ok(_) => return false,
-            Err(error) => return error.raw_os_error() != Some(libc::EBADFD),
+            Err(error) => return !is_detached(&error),
         }
         match (self.home, sys::namespace(&self.file)) {
             (Some(home), Some(now)) => home == now,
@@ -120,16 +120,14 @@ impl Queue {
     /// Reads one frame into `buffer` without waiting.
     ///
     /// # Errors
-    /// The error of the kernel: the interface is down, or gone.
+    /// The error of the kernel: the interface is down, or gone, or the call was interrupted.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         match self.file.read(buffer) {
             Ok(0) => Ok(Got::Nothing),
             Ok(len) if len > buffer.len() => Ok(Got::TooLong),
             Ok(len) => Ok(Got::Frame(len)),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Ok(Got::Nothing)
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
             Err(error) => Err(error),
         }
     }

@@ -57,10 +57,11 @@ impl<S: System> Packet<S> {
 
     #[inline]
     fn attend(&mut self, now: Nanos) {
-        let Self { ring, sender, monitor, .. } = self;
-        if monitor.look(now, |index| ring.is_bound(index) && sender.is_bound(index))
-            == Some(News::Up)
-        {
+        let Self { ring, sender, monitor, settings, life, .. } = self;
+        let is_bound = |index| {
+            settings.parts.is_present(*life) && ring.is_bound(index) && sender.is_bound(index)
+        };
+        if monitor.look(now, is_bound) == Some(News::Up) {
             ring.clear();
             sender.clear();
         }
@@ -77,7 +78,9 @@ impl<S: System> Packet<S> {
         let Some(interface) = self.monitor.fresh() else { return };
         let opened = system.sender(interface, bypass).and_then(|sender| {
             let open = || system.rings(interface, rings, settings);
-            Ok((sender, parts.take(at, self.life, interface, open, Ring::silencer)?))
+            let holds = |ring: &mut S::Ring| ring.peek().is_some();
+            let taken = parts.take((at, self.life), interface, open, Ring::silencer, holds)?;
+            Ok((sender, taken))
         });
         let opened = opened.map(|(sender, (ring, life))| {
             (self.ring, self.sender, self.life, self.segment) = (ring, sender, life, 0);

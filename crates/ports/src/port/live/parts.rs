@@ -9,7 +9,7 @@
 //! A port has many lives, numbered from 0: each time it is opened, a new one begins. The index of the
 //! interface does not tell them apart, because an interface may come back with its index. The core
 //! that finds its part of the present life dead opens the next life; a core whose part is older
-//! takes what was opened meanwhile, and finds out by itself if that is dead already.
+//! takes what was opened meanwhile, life by life if frames wait in parts that it has not taken.
 //!
 //! Before a life begins, the parts of the one before are silenced: what they hold is still received,
 //! but no frame is received twice.
@@ -20,48 +20,68 @@
 //! Invariant: the parts of a life are opened once, and each is taken once.
 //! Thread-safety: shared by the cores of a port; locked only when the port is opened.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::calls::Silencer;
 use crate::live::{Interface, OpenError};
 
-/// The parts of the present life of a port.
-pub(super) struct Parts<T>(Mutex<Life<T>>);
+/// The parts of a port.
+pub(super) struct Parts<T> {
+    /// The number of the present life.
+    number: AtomicU64,
+    life: Mutex<Life<T>>,
+}
 
 struct Life<T> {
-    number: u64,
-    parts: Vec<Option<T>>,
+    /// By core: the parts that it has not taken, oldest first, with their lives.
+    waiting: Vec<VecDeque<(u64, T)>>,
+    /// Of the present life.
     silencers: Vec<Silencer>,
 }
+
+/// Parts that wait for a core, which may have died.
+const MOST: usize = 8;
 
 impl<T> Parts<T> {
     /// Life 0, whose parts were handed out.
     pub(super) const fn new(silencers: Vec<Silencer>) -> Self {
-        Self(Mutex::new(Life { number: 0, parts: Vec::new(), silencers }))
+        let life = Life { waiting: Vec::new(), silencers };
+        Self { number: AtomicU64::new(0), life: Mutex::new(life) }
     }
 
-    /// Takes part `at`, in exchange for one of life `mine`. The first caller of each life opens all
-    /// parts of the next one. Also returns the life.
+    /// Whether `life` is the present one; a part of an older one receives nothing more.
+    pub(super) fn is_present(&self, life: u64) -> bool {
+        self.number.load(Ordering::Relaxed) == life
+    }
+
+    /// Takes the next part for the core at position `at`, in exchange for one of life `mine`. The
+    /// first caller of each life opens all parts of the next one. A core that missed a life takes its
+    /// part of that first, unless `holds` says that no frames wait in it. Also returns the life.
     pub(super) fn take(
         &self,
-        at: usize,
-        mine: u64,
+        (at, mine): (usize, u64),
         on: &Interface,
         open: impl FnOnce() -> Result<Vec<T>, OpenError>,
         silencer: impl Fn(&T) -> Option<Silencer>,
+        holds: impl Fn(&mut T) -> bool,
     ) -> Result<(T, u64), OpenError> {
-        let mut life = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if life.number == mine {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_present(mine) {
             life.silencers.drain(..).for_each(|silence| silence());
             let parts = open()?;
-            *life = Life {
-                number: mine + 1,
-                silencers: parts.iter().filter_map(silencer).collect(),
-                parts: parts.into_iter().map(Some).collect(),
-            };
+            life.silencers = parts.iter().filter_map(silencer).collect();
+            life.waiting.resize_with(parts.len(), VecDeque::new);
+            for (waiting, part) in life.waiting.iter_mut().zip(parts) {
+                waiting.retain_mut(|(_, old)| holds(old));
+                waiting.truncate(MOST);
+                waiting.push_back((mine + 1, part));
+            }
+            self.number.store(mine + 1, Ordering::Relaxed);
         }
-        let number = life.number;
-        let part = life.parts.get_mut(at).and_then(Option::take).ok_or_else(|| OpenError {
+        let next = life.waiting.get_mut(at).and_then(VecDeque::pop_front);
+        let (number, part) = next.ok_or_else(|| OpenError {
             what: format!("the queue of this core on '{}' is already in use", on.name),
             fix: "restart flowyard".into(),
         })?;
@@ -93,39 +113,50 @@ mod tests {
         let (parts, mut opened) = (Parts::new(Vec::new()), 0);
         for life in [0, 1] {
             for at in [1, 0] {
-                let part = parts.take(
-                    at,
-                    life,
-                    &interface(),
-                    || {
-                        opened += 1;
-                        Ok(vec![(life, 0), (life, 1)])
-                    },
-                    silencer,
-                );
+                let open = || {
+                    opened += 1;
+                    Ok(vec![(life, 0), (life, 1)])
+                };
+                let part = parts.take((at, life), &interface(), open, silencer, |_| true);
                 assert_eq!(part.unwrap(), ((life, at), life + 1));
                 assert_eq!(silenced.load(Ordering::Relaxed), 2 * life as usize);
             }
         }
         assert_eq!(opened, 2);
-        // Nobody holds a part of an older life than the last one whose part was not taken.
-        assert!(parts.take(0, 1, &interface(), || Ok(Vec::new()), silencer).is_err());
+        // Each part is taken once.
+        assert!(parts.take((0, 1), &interface(), || Ok(Vec::new()), silencer, |_| true).is_err());
+    }
+
+    /// Takes a part; opening gives parts of life `number`. `holds`: frames wait in old parts.
+    fn take(parts: &Parts<(u64, usize)>, at: usize, mine: u64, holds: bool) -> ((u64, usize), u64) {
+        let open = || Ok(vec![(mine + 1, 0), (mine + 1, 1)]);
+        parts.take((at, mine), &interface(), open, |_| None, |_| holds).unwrap()
     }
 
     #[test]
     fn a_core_that_missed_a_life_takes_the_present_one() {
         let parts = Parts::new(Vec::new());
-        let open = |number| move || Ok(vec![(number, 0), (number, 1)]);
-        assert_eq!(parts.take(0, 0, &interface(), open(1), |_| None).unwrap(), ((1, 0), 1));
-        assert_eq!(parts.take(0, 1, &interface(), open(2), |_| None).unwrap(), ((2, 0), 2));
-        assert_eq!(parts.take(1, 0, &interface(), open(9), |_| None).unwrap(), ((2, 1), 2));
+        assert_eq!(take(&parts, 0, 0, false), ((1, 0), 1));
+        assert_eq!(take(&parts, 0, 1, false), ((2, 0), 2));
+        assert_eq!(take(&parts, 1, 0, false), ((2, 1), 2));
+        assert!(parts.is_present(2) && !parts.is_present(1));
+    }
+
+    #[test]
+    fn a_part_in_which_frames_wait_is_not_left_out() {
+        let parts = Parts::new(Vec::new());
+        assert_eq!(take(&parts, 0, 0, true), ((1, 0), 1));
+        assert_eq!(take(&parts, 0, 1, true), ((2, 0), 2));
+        assert_eq!(take(&parts, 1, 0, true), ((1, 1), 1));
+        assert_eq!(take(&parts, 1, 1, true), ((2, 1), 2));
     }
 
     #[test]
     fn opening_is_retried_after_an_error() {
         let parts = Parts::new(Vec::new());
         let refused = || Err(OpenError { what: "no".into(), fix: "yes".into() });
-        assert!(parts.take(0, 0, &interface(), refused, |_| None).is_err());
-        assert_eq!(parts.take(0, 0, &interface(), || Ok(vec![3]), |_| None).unwrap(), (3, 1));
+        assert!(parts.take((0, 0), &interface(), refused, |_| None, |_: &mut _| true).is_err());
+        let open = || Ok(vec![3]);
+        assert_eq!(parts.take((0, 0), &interface(), open, |_| None, |_| true).unwrap(), (3, 1));
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::live::{Interface, OpenError, is_down, is_full};
+use crate::live::{Interface, OpenError, is_detached, is_down, is_full};
 use crate::tap::{Got, Programs};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
@@ -39,12 +39,19 @@ pub(super) struct Tun<S: System> {
     monitor: Monitor<S::Link>,
     /// The life of the port that the queue belongs to, see [`Parts`].
     life: u64,
+    /// Whether the last read found nothing that waited.
+    is_drained: bool,
+    /// When it was found that the port must be opened again.
+    unbound_at: Nanos,
     /// Frames lost while queues were opened that are not yet reported.
     lost: u32,
     /// The interface's count of dropped frames; only the first core reads it.
     dropped: u64,
     count_at: Nanos,
 }
+
+/// How long the frames of the old queue are waited for when the port is opened again.
+const PATIENCE: Nanos = 200_000_000;
 
 /// Time between two readings of the kernel's counters.
 const COUNT_EVERY: Nanos = 50_000_000;
@@ -56,14 +63,34 @@ impl<S: System> Tun<S> {
         mut monitor: Monitor<S::Link>,
     ) -> Self {
         let dropped = monitor.watch.link.counts().map_or(0, |counts| counts.unsent);
-        Self { queue, settings, monitor, life: 0, lost, dropped, count_at: 0 }
+        Self {
+            queue,
+            settings,
+            monitor,
+            life: 0,
+            is_drained: false,
+            unbound_at: 0,
+            lost,
+            dropped,
+            count_at: 0,
+        }
     }
 
     #[inline]
     fn attend(&mut self, now: Nanos) {
-        let (queue, name) = (&self.queue, &self.settings.name);
-        let _nothing_to_do = self.monitor.look(now, |_| queue.is_attached(name));
-        if self.monitor.fresh().is_some() {
+        let was_fresh = self.monitor.fresh().is_some();
+        let (queue, Settings { name, parts, .. }) = (&self.queue, &self.settings);
+        let is_bound = |_| parts.is_present(self.life) && queue.is_attached(name);
+        let _nothing_to_do = self.monitor.look(now, is_bound);
+        if self.monitor.fresh().is_none() {
+            return;
+        }
+        if !was_fresh {
+            // Frames may have come since the last read.
+            (self.is_drained, self.unbound_at) = (false, now);
+        }
+        // The frames in the old queue come first, unless it cannot be read.
+        if self.is_drained || now.saturating_sub(self.unbound_at) > PATIENCE {
             self.reopen();
         }
     }
@@ -73,12 +100,12 @@ impl<S: System> Tun<S> {
         let Settings { ref system, ref name, at, queues, ref programs, ref parts, .. } =
             self.settings;
         let Some(interface) = self.monitor.fresh() else { return };
-        if self.queue.is_attached(name) {
+        if parts.is_present(self.life) && self.queue.is_attached(name) {
             self.queue.unfilter();
             return self.monitor.opened(Ok(()));
         }
         let open = || attach(system, interface, queues, programs);
-        let attached = parts.take(at, self.life, interface, open, |_| None);
+        let attached = parts.take((at, self.life), interface, open, |_| None, |_| true);
         self.monitor.opened(attached.map(|((queue, lost), life)| {
             (self.queue, self.life) = (queue, life);
             self.lost += lost;
@@ -128,7 +155,7 @@ impl<S: System> Device for Tun<S> {
         self.attend(now);
         let overrun = std::mem::take(&mut self.lost);
         let mut got = Received { overrun, ..Received::default() };
-        let mut is_idle = false;
+        self.is_drained = false;
         while into.len() < LANES {
             let meta = Meta {
                 time: now,
@@ -151,11 +178,13 @@ impl<S: System> Device for Tun<S> {
                 Ok(Got::TooLong) => got.too_long += 1,
                 Ok(Got::Nothing) => {
                     pool.put(frame);
-                    is_idle = true;
+                    self.is_drained = true;
                     break;
                 }
                 Err(error) => {
                     pool.put(frame);
+                    // A deleted interface has taken the frames of its queues with it.
+                    self.is_drained = is_detached(&error);
                     if self.monitor.watch.is_up() && is_down(&error) {
                         self.monitor.watch.hurry();
                     }
@@ -164,7 +193,7 @@ impl<S: System> Device for Tun<S> {
             }
             pool.put(frame);
         }
-        self.monitor.note(&mut got, into.len(), is_idle, now);
+        self.monitor.note(&mut got, into.len(), self.is_drained, now);
         if self.settings.at == 0 && now >= self.count_at {
             // Not evidence of life: these frames did not come here.
             got.overrun += self.count_dropped(now);
