@@ -37,6 +37,87 @@ pub fn within(command: &mut Command, net: &File) {
     }
 }
 
+/// Creates the TAP interface `name` in the network namespace of the calling thread, with this index
+/// if one is named. It exists until it is deleted.
+///
+/// # Errors
+///
+/// As the requests TUNSETIFINDEX, TUNSETIFF and TUNSETPERSIST.
+pub fn tap(name: &str, index: Option<u32>, is_multi_queue: bool) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open("/dev/net/tun")?;
+    let many = if is_multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+    // SAFETY: an interface request consists of integers, and the requests read no more than that
+    // structure, or one integer.
+    unsafe {
+        if let Some(index) = index {
+            check(libc::ioctl(file.as_raw_fd(), libc::TUNSETIFINDEX, &raw const index))?;
+        }
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | many) as i16;
+        check(libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request))?;
+        check(libc::ioctl(file.as_raw_fd(), libc::TUNSETPERSIST, 1))
+    }
+}
+
+/// Makes the ports of this process deaf, although they stay bound: packet sockets that receive on the
+/// interface with this index get a filter that drops everything, and so do TAP queues; the maps of XDP
+/// programs lose their sockets. Returns how many of these were changed.
+pub fn muffle(index: u32) -> usize {
+    let mut nothing =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    let mut changed = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        let Some(fd) = path.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok()) else {
+            continue;
+        };
+        let Ok(to) = std::fs::read_link(&path) else { continue };
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+        // SAFETY: the filter and what it names outlive the calls, which copy both; the address and
+        // the key have the given sizes. No descriptor is closed here.
+        changed += usize::from(unsafe {
+            if to.as_os_str() == "/dev/net/tun" {
+                libc::ioctl(fd, libc::TUNATTACHFILTER, &raw const filter) == 0
+            } else if info.contains("map_type:\t17\n") {
+                forget_sockets(fd)
+            } else {
+                receives_on(fd, index) && {
+                    let (size, value) = (size_of::<libc::sock_fprog>(), (&raw const filter).cast());
+                    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+                    libc::setsockopt(fd, level, name, value, size as libc::socklen_t) == 0
+                }
+            }
+        });
+    }
+    changed
+}
+
+/// Whether `fd` is a packet socket that receives on the interface with this index.
+fn receives_on(fd: i32, index: u32) -> bool {
+    // SAFETY: a socket address consists of integers, and the kernel writes no more than its size.
+    let (result, address) = unsafe {
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        (libc::getsockname(fd, (&raw mut address).cast(), &raw mut size), address)
+    };
+    let is_packet = i32::from(address.sll_family) == libc::AF_PACKET;
+    result == 0 && is_packet && address.sll_protocol != 0 && address.sll_ifindex == index as i32
+}
+
+/// Removes the sockets of the first queues from a map (BPF_MAP_DELETE_ELEM of bpf(2)).
+fn forget_sockets(map: i32) -> bool {
+    let delete = |key: u32| {
+        let attr: [u64; 4] = [map as u64, (&raw const key) as u64, 0, 0];
+        // SAFETY: the command reads the key, which has four bytes and outlives the call.
+        unsafe { libc::syscall(libc::SYS_bpf, 3, &raw const attr, size_of_val(&attr)) == 0 }
+    };
+    (0..4).filter(|key| delete(*key)).count() > 0
+}
+
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

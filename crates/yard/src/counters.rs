@@ -267,6 +267,10 @@ counters! {
     rebalanced,
     /// Core overloads for which no action was taken.
     refused,
+    /// Ports that were opened again, because their interface was replaced or they were deaf.
+    port_reopens,
+    /// Ports that were found deaf: they received none of the frames that their interface counted.
+    port_deaf,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.
@@ -290,6 +294,8 @@ impl Counters {
                 came += dropped;
             }
         }
+        self.port_reopens += u64::from(got.reopens);
+        self.port_deaf += u64::from(got.deaf);
         self.rx_frames += u64::from(came);
         came
     }

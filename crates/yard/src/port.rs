@@ -23,6 +23,12 @@ pub struct Received {
     pub empty: u32,
     /// Frames not in the batch because the interface's ring was full.
     pub overrun: u32,
+    /// How often the port was opened again since the last call, because its interface was replaced or
+    /// the port was deaf.
+    pub reopens: u32,
+    /// How often the port was found deaf since the last call: it received none of the frames that its
+    /// interface counted.
+    pub deaf: u32,
     /// No frame will ever come again.
     pub ended: bool,
 }

@@ -83,3 +83,11 @@ pub struct Ask {
     pub(crate) question: Question,
     pub(crate) reply: SyncSender<(u16, Answer)>,
 }
+
+impl Ask {
+    /// Asks a core, which sends its number and its answer to `reply`.
+    #[must_use]
+    pub const fn new(question: Question, reply: SyncSender<(u16, Answer)>) -> Self {
+        Self { question, reply }
+    }
+}

@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 25] = [
+const HELP: [(&str, &str); 27] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -77,6 +77,15 @@ const HELP: [(&str, &str); 25] = [
     (
         "refused",
         "Counts the overloads of a core for which no action was taken, on the core that runs the elephant detector.",
+    ),
+    (
+        "port_reopens",
+        "Counts how often a port was opened again, because its interface was replaced or moved, or because the port was \
+         deaf; the log names the port.",
+    ),
+    (
+        "port_deaf",
+        "Counts how often a port received none of the frames that its interface counted; the port is then opened again.",
     ),
     (
         "ticks_busy",

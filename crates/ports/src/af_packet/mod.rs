@@ -57,6 +57,18 @@ impl Sender {
         Ok(Self(fd))
     }
 
+    /// Whether the socket is still bound to the interface with this index. A call that fails is no
+    /// evidence that it is not.
+    #[must_use]
+    pub fn is_bound(&self, index: u32) -> bool {
+        is_bound(&self.0, index)
+    }
+
+    /// Clears the error that a change of the interface left on the socket.
+    pub fn clear(&mut self) {
+        let _cleared: io::Result<i32> = live::get(&self.0, libc::SOL_SOCKET, libc::SO_ERROR);
+    }
+
     /// Transmits `frames` (at most [`Sender::MOST`]) in order. Returns how many the kernel
     /// accepted, and the error for the next one, if any.
     pub fn send<'a>(
@@ -75,6 +87,12 @@ const CAPABILITY: &str = "CAP_NET_RAW";
 fn packet_socket() -> Result<OwnedFd, OpenError> {
     live::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
         .map_err(|error| OpenError::os("opening an af_packet socket", &error, CAPABILITY))
+}
+
+/// Whether `fd` is bound to the interface with this index. When that interface is deleted or moved
+/// to another namespace, the kernel unbinds the socket: it then reports the index -1.
+fn is_bound(fd: &OwnedFd, index: u32) -> bool {
+    live::bound_to(fd).map_or(true, |address| address.sll_ifindex == index as i32)
 }
 
 /// An address for all frames of `protocol` (0 for none) on `interface`.

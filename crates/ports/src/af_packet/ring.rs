@@ -242,6 +242,24 @@ impl Ring {
         Ok(seen.tp_drops)
     }
 
+    /// Whether the ring is still bound to the interface with this index. A call that fails is no
+    /// evidence that it is not.
+    #[must_use]
+    pub fn is_bound(&self, index: u32) -> bool {
+        super::is_bound(&self.fd, index)
+    }
+
+    /// A function that ends the reception, from any thread; received frames stay in the ring.
+    ///
+    /// # Errors
+    /// When no file descriptor is available.
+    pub fn silencer(&self) -> io::Result<impl FnOnce() + Send + 'static> {
+        let fd = self.fd.try_clone()?;
+        Ok(move || {
+            let _closed = super::sys::deafen(&fd);
+        })
+    }
+
     /// Clears the pending error of the socket (interface down or gone).
     pub fn clear(&mut self) {
         let _cleared: io::Result<i32> = sys::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR);
@@ -288,6 +306,15 @@ impl Found {
         wire_len: 0,
         is_cut: false,
     };
+}
+
+impl<'a> Seen<'a> {
+    /// A whole frame with no pending offloads; `vlan` is its tag, if it is stored separately.
+    pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>) -> Self {
+        let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
+        let offload = Offload { checksum: None, segment: None };
+        Seen { data, vlan, offload, wire_len, is_cut: false }
+    }
 }
 
 impl Seen<'_> {

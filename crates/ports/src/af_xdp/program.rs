@@ -21,7 +21,7 @@ pub enum Attached {
 #[derive(Debug)]
 pub struct Program {
     /// Dropped first, so that no further frames are redirected.
-    _link: OwnedFd,
+    link: OwnedFd,
     map: OwnedFd,
     _program: OwnedFd,
     attached: Attached,
@@ -56,13 +56,25 @@ impl Program {
             }
             Err(_) => (attach(GENERIC).map_err(|e| refused(interface, &e))?, Attached::Generic),
         };
-        Ok(Self { _link: link, map, _program: program, attached })
+        Ok(Self { link, map, _program: program, attached })
     }
 
     /// Where it runs.
     #[must_use]
     pub const fn attached(&self) -> Attached {
         self.attached
+    }
+
+    /// Whether it runs on the interface with this index. A call that fails is no evidence that it
+    /// does not.
+    #[must_use]
+    pub fn is_on(&self, index: u32) -> bool {
+        sys::linked(&self.link).map_or(true, |found| found == index)
+    }
+
+    /// Detaches it from its interface, also while others hold it.
+    pub fn detach(&self) {
+        let _was_detached = sys::unlink(&self.link);
     }
 
     /// Redirects the selected frames of `queue` to `socket`.

@@ -152,6 +152,19 @@ impl Socket {
         let _unknown = sys::set(&self.fd, SOL_XDP, MAX_TX_SKB_BUDGET, &1024_u32);
     }
 
+    /// Whether the socket is still bound to its interface. A call that fails for another reason is no
+    /// evidence that it is not.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        // The kernel unbinds the socket when the interface is deleted or moved to another namespace.
+        wake_rx(&self.fd).map_or_else(|error| error.raw_os_error() != Some(libc::ENXIO), |()| true)
+    }
+
+    /// Whether received frames wait.
+    pub fn has_received(&mut self) -> bool {
+        self.rx.has_some()
+    }
+
     /// The number of buffers that [`Socket::fill`] accepts.
     #[inline]
     pub fn fill_room(&mut self) -> usize {
@@ -165,7 +178,7 @@ impl Socket {
         addrs.iter().take(room).for_each(|addr| self.fill.put(*addr));
         self.fill.submit();
         if self.fill.wants_wakeup() {
-            wake_rx(&self.fd);
+            let _unbound = wake_rx(&self.fd);
         }
     }
 

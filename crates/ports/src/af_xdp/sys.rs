@@ -134,6 +134,14 @@ impl<T: Plain> Ring<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
+    /// For the consumer: whether there is an entry.
+    pub(super) fn has_some(&mut self) -> bool {
+        if self.mine == self.theirs {
+            self.theirs = self.word(0).load(Ordering::Acquire);
+        }
+        self.mine != self.theirs
+    }
+
     /// For the consumer: takes an entry, if there is one. Its slot becomes free with
     /// [`Ring::release`].
     #[inline]
@@ -167,11 +175,15 @@ pub(super) fn wake_tx(fd: &OwnedFd) -> io::Result<()> {
     check(sent.min(0) as c_int).map(drop)
 }
 
-/// Wakes the kernel to process the fill ring.
-pub(super) fn wake_rx(fd: &OwnedFd) {
+/// Wakes the kernel to process the fill ring. Nothing is received this way; ENXIO means that the
+/// socket is not bound.
+pub(super) fn wake_rx(fd: &OwnedFd) -> io::Result<()> {
     let (null, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
-    // SAFETY: no memory is passed. The result is meaningless, because nothing is received this way.
-    unsafe { libc::recvfrom(fd.as_raw_fd(), null, 0, flags, null.cast(), std::ptr::null_mut()) };
+    // SAFETY: no memory is passed.
+    let got = unsafe {
+        libc::recvfrom(fd.as_raw_fd(), null, 0, flags, null.cast(), std::ptr::null_mut())
+    };
+    check(got.min(0) as c_int).map(drop)
 }
 
 /// An eBPF instruction (RFC 9669 section 3), with the kernel's layout.
@@ -192,7 +204,9 @@ const BPF_MAP_DELETE_ELEM: c_int = 3;
 const BPF_PROG_LOAD: c_int = 5;
 #[cfg(test)]
 const BPF_PROG_TEST_RUN: c_int = 10;
+const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_LINK_CREATE: c_int = 28;
+const BPF_LINK_DETACH: c_int = 34;
 /// A type of map (enum bpf_map_type).
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
@@ -304,6 +318,43 @@ pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Err
 pub(super) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<OwnedFd> {
     let mut attr: [u32; 4] = [program.as_raw_fd() as u32, interface, BPF_XDP, flags];
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
+}
+
+/// The start of struct bpf_link_info, with the member for XDP.
+#[derive(Default)]
+#[repr(C)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    _pad: u32,
+    interface: u32,
+}
+
+#[repr(C)]
+struct AskInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// The index of the interface that a link attaches to; 0 if that is gone.
+pub(super) fn linked(link: &OwnedFd) -> io::Result<u32> {
+    let mut info = LinkInfo::default();
+    let mut attr = AskInfo {
+        fd: link.as_raw_fd() as u32,
+        len: size_of::<LinkInfo>() as u32,
+        info: std::ptr::from_mut(&mut info) as u64,
+    };
+    // The kernel writes at most `len` bytes of integers into `info`, which outlives the call.
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(info.interface)
+}
+
+/// Detaches a link, also while other descriptors of it are open.
+pub(super) fn unlink(link: &OwnedFd) -> io::Result<()> {
+    let mut attr = [link.as_raw_fd() as u32];
+    bpf(BPF_LINK_DETACH, &mut attr).map(drop)
 }
 
 #[cfg(test)]

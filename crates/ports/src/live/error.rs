@@ -47,11 +47,18 @@ pub fn is_down(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENETDOWN | ENXIO | ENODEV | EIO | EBADFD | EFAULT))
 }
 
-/// Whether `error` means that the kernel has no space at the moment, so that a retry may succeed.
+/// Whether `error` of a TAP queue means that it is attached to no interface.
+#[must_use]
+pub fn is_detached(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
+}
+
+/// Whether `error` means that the kernel has no space at the moment, or that the call was
+/// interrupted, so that a retry may succeed.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
-    use libc::{EAGAIN, EBUSY, ENOBUFS, ENOMEM};
-    matches!(error.raw_os_error(), Some(EAGAIN | ENOBUFS | ENOMEM | EBUSY))
+    use libc::{EAGAIN, EBUSY, EINTR, ENOBUFS, ENOMEM};
+    matches!(error.raw_os_error(), Some(EAGAIN | ENOBUFS | ENOMEM | EBUSY | EINTR))
 }
 
 /// Whether `error` means that a frame is too long for the interface.

@@ -1,10 +1,9 @@
-//! Network interfaces: looked up by name, and watched while in use.
+//! Network interfaces: looked up by name, and looked at while in use.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use flowyard_frame::Nanos;
-
+use super::counts::{Counts, CountsFile};
 use super::error::OpenError;
 use super::sys::{self, Request};
 
@@ -39,10 +38,8 @@ impl Interface {
 
     fn look(control: &OwnedFd, name: &str) -> io::Result<Self> {
         let request = Request::new(name).ok_or(io::ErrorKind::NotFound)?;
-        let (index, is_up) = glance(control, request)?;
-        let mut mtu = request;
-        sys::ask(control, libc::SIOCGIFMTU as _, &mut mtu)?;
-        Ok(Self { name: name.into(), index, mtu: mtu.number().unsigned_abs(), is_up })
+        let State { index, mtu, is_up } = state(control, request)?;
+        Ok(Self { name: name.into(), index, mtu, is_up })
     }
 
     /// Sets the interface up, with the given MTU and hardware address, if any. The settings remain
@@ -103,12 +100,14 @@ pub fn speed(name: &str) -> Option<u32> {
     read("speed")?.trim().parse().ok().filter(|speed| *speed > 0)
 }
 
-/// The index of an interface, and whether it is up.
-fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
-    let (mut index, mut flags) = (request, request);
+/// The state of an interface.
+fn state(control: &OwnedFd, request: Request) -> io::Result<State> {
+    let (mut index, mut mtu, mut flags) = (request, request, request);
     sys::ask(control, libc::SIOCGIFINDEX as _, &mut index)?;
+    sys::ask(control, libc::SIOCGIFMTU as _, &mut mtu)?;
     sys::ask(control, libc::SIOCGIFFLAGS as _, &mut flags)?;
-    Ok((index.number().unsigned_abs(), i32::from(flags.short()) & libc::IFF_UP != 0))
+    let is_up = i32::from(flags.short()) & libc::IFF_UP != 0;
+    Ok(State { index: index.number().unsigned_abs(), mtu: mtu.number().unsigned_abs(), is_up })
 }
 
 /// Any socket accepts interface requests; they apply to the network namespace in which it was
@@ -117,95 +116,43 @@ fn control() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)
 }
 
-/// A change of an interface since it was last checked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// The interface was set down.
-    Down,
-    /// The interface no longer exists.
-    Gone,
-    /// The interface is up again. Sockets bound to it are still bound.
-    Up,
-    /// Another interface with the same name is up: sockets must be reopened on this one.
-    New(Interface),
+/// The state of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    /// The kernel's interface index.
+    pub index: u32,
+    /// The longest packet in bytes, without the link header.
+    pub mtu: u32,
+    /// Whether the interface is administratively up.
+    pub is_up: bool,
 }
 
-/// Periodically checks whether an interface exists and is up.
+/// Looks at an interface by its name, in the network namespace of the thread that made it.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Looker {
     control: OwnedFd,
     name: String,
     request: Request,
-    index: u32,
-    state: State,
-    next: Nanos,
+    counts: Option<CountsFile>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Up,
-    Down,
-    Gone,
-}
-
-impl Watch {
-    /// Time between two checks, in nanoseconds.
-    pub const EVERY: Nanos = 20_000_000;
-
-    /// Watches `interface`, on which sockets are open.
-    ///
-    /// # Errors
-    /// When no file descriptor is available.
-    pub fn new(interface: &Interface) -> io::Result<Self> {
-        let state = if interface.is_up { State::Up } else { State::Down };
-        let (name, index) = (interface.name.clone(), interface.index);
-        let request = Request::new(&name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self { control: control()?, name, request, index, state, next: 0 })
+impl Looker {
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        let request = Request::new(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { control: control()?, name: name.into(), request, counts: CountsFile::open() })
     }
 
-    /// Whether the interface was up at the last check.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.state == State::Up
-    }
-
-    /// Makes the next call of [`Watch::look`] check at once, because an operation failed.
-    pub const fn hurry(&mut self) {
-        self.next = 0;
-    }
-
-    /// Checks the interface if the time between two checks has passed.
-    #[inline]
-    pub fn look(&mut self, now: Nanos) -> Option<Change> {
-        if now < self.next {
-            return None;
-        }
-        self.next = now + Self::EVERY;
-        let found = glance(&self.control, self.request).ok();
-        let state = match found {
-            None => State::Gone,
-            Some((_, true)) => State::Up,
-            Some((_, false)) => State::Down,
-        };
-        if let Some((index, true)) = found
-            && index != self.index
-            && let Ok(interface) = Interface::look(&self.control, &self.name)
-        {
-            (self.index, self.state) = (interface.index, state);
-            return Some(Change::New(interface));
-        }
-        let before = std::mem::replace(&mut self.state, state);
-        match (before, state) {
-            (State::Up | State::Down, State::Gone) => Some(Change::Gone),
-            (State::Up, State::Down) => Some(Change::Down),
-            (State::Down | State::Gone, State::Up) => Some(Change::Up),
-            _ => None,
+    /// The state of the interface; `None` if there is none of this name.
+    pub(crate) fn look(&self) -> io::Result<Option<State>> {
+        match state(&self.control, self.request) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Records that sockets are no longer bound to the interface, even if its index is unchanged: a
-    /// [`Change::New`] will be reported when it is up.
-    pub const fn forget(&mut self) {
-        self.index = 0;
+    /// The counters of the interface.
+    pub(crate) fn counts(&mut self) -> Option<Counts> {
+        self.counts.as_mut()?.read(&self.name)
     }
 }

@@ -80,6 +80,18 @@ pub(crate) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     Ok(())
 }
 
+/// getsockname(2) of a packet socket.
+pub(crate) fn bound_to(fd: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
+    let mut address = zeroed::<libc::sockaddr_ll>();
+    let mut size = size_of::<libc::sockaddr_ll>() as socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes into `address`, and any bits are valid.
+    check(unsafe {
+        let to = std::ptr::from_mut(&mut address).cast();
+        libc::getsockname(fd.as_raw_fd(), to, &raw mut size)
+    })?;
+    Ok(address)
+}
+
 /// An interface request with the layout of the C library's `ifreq`: a name and a union of 24 bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]

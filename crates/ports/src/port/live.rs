@@ -8,7 +8,10 @@
 //! A core has one device for each port it owns, with its own receive and transmit queue; the two
 //! halves of the port share it. When an interface goes down or vanishes, this is reported once,
 //! frames for it are dropped with the reason `port_down`, and the device continues when the
-//! interface is back.
+//! interface is back: the supervisor ([`device`]) opens the port again if the kernel has unbound it
+//! ([`watch`]), or if it receives nothing although its interface counts frames for it ([`vigil`]).
+//!
+//! Devices make no system call by themselves, but by the traits of [`calls`].
 //!
 //! Invariants: a frame counts as transmitted when the kernel has accepted it; received frames that
 //! the kernel dropped for lack of space are counted as `overrun`.
@@ -21,16 +24,22 @@ use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_pool::Pool;
 use flowyard_yard::port::{Halves, Received, Rx, Tx};
 
-use crate::live::{Interface, OpenError};
+use crate::live::OpenError;
 use crate::{af_packet, tap};
 
+mod calls;
 mod device;
+mod linux;
 mod packet;
 mod parts;
 mod plan;
+pub mod sim;
 mod tun;
+mod vigil;
+mod watch;
 mod xdp;
 
+use calls::{Ring as _, System};
 use device::{Device, Place, Shared};
 pub use plan::{LiveKind, LivePort, Log, XdpPort};
 
@@ -50,7 +59,7 @@ impl Rx for LiveRx {
     }
 
     fn remarks(&self) -> Vec<String> {
-        lock(&self.0).monitor().reported.clone()
+        lock(&self.0).remarks()
     }
 }
 
@@ -71,7 +80,16 @@ impl Tx for LiveTx {
 /// # Errors
 /// What failed, and how to fix it.
 pub fn open(port: &LivePort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, OpenError> {
-    let place = Place { port, pool, log };
+    open_on(&linux::Linux, port, pool, log)
+}
+
+fn open_on<S: System>(
+    system: &S,
+    port: &LivePort,
+    pool: &Pool,
+    log: &Log,
+) -> Result<Vec<Halves>, OpenError> {
+    let place = Place { system, port, pool, log, pulse: vigil::Pulse::new(port.cores) };
     let devices = match &port.kind {
         LiveKind::AfPacket { settings, bypass } => packets(&place, *settings, *bypass),
         LiveKind::AfXdp(xdp) => xdp::open(&place, xdp),
@@ -84,20 +102,23 @@ pub fn open(port: &LivePort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, Open
     Ok(devices?.into_iter().map(halves).collect())
 }
 
-fn packets(
-    place: &Place<'_>,
+fn packets<S: System>(
+    place: &Place<'_, S>,
     port_settings: af_packet::Settings,
     bypass: bool,
 ) -> Result<Vec<Shared>, OpenError> {
-    let interface = Interface::find(&place.port.interface)?;
+    let system = place.system;
+    let interface = system.find(&place.port.interface)?;
     let count = place.port.cores;
-    let rings = af_packet::Ring::open(&interface, count, port_settings)?;
-    let parts = Arc::new(parts::Parts::new());
+    let rings = system.rings(&interface, count, port_settings)?;
+    let silencers = rings.iter().filter_map(S::Ring::silencer).collect();
+    let parts = Arc::new(parts::Parts::new(silencers));
     (0..)
         .zip(rings)
         .map(|(at, ring)| {
-            let sender = af_packet::Sender::open(&interface, bypass)?;
+            let sender = system.sender(&interface, bypass)?;
             let settings = packet::Settings {
+                system: system.clone(),
                 number: place.port.number,
                 settings: port_settings,
                 at,
@@ -105,27 +126,28 @@ fn packets(
                 bypass,
                 parts: Arc::clone(&parts),
             };
-            let monitor = place.monitor(&interface)?;
+            let monitor = place.monitor(at, &interface, Some(|counts| counts.received))?;
             Ok(Arc::new(Mutex::new(packet::Packet::new(ring, sender, settings, monitor))) as Shared)
         })
         .collect()
 }
 
-fn taps(
-    place: &Place<'_>,
+fn taps<S: System>(
+    place: &Place<'_, S>,
     port_settings: &tap::Settings,
     processors: Option<&[u32]>,
 ) -> Result<Vec<Shared>, OpenError> {
-    let count = place.port.cores;
-    let chooser = processors.map(tap::Chooser::by_processor).transpose()?;
-    let programs = tap::Programs::new(chooser);
-    let queues = tap::Queue::open(&place.port.interface, count, *port_settings, &programs)?;
-    let interface = Interface::find(&place.port.interface)?;
-    let parts = Arc::new(parts::Parts::new());
+    let (system, count) = (place.system, place.port.cores);
+    let programs = system.programs(processors)?;
+    let name = &place.port.interface;
+    let queues =
+        system.queues(name, count, &programs).map_err(|error| tap::refused(name, &error))?;
+    let interface = system.set_up(name, *port_settings)?;
+    let parts = Arc::new(parts::Parts::new(Vec::new()));
     (0..)
         .zip(tun::by_core(queues))
         .map(|(at, queue)| {
-            let mut monitor = place.monitor(&interface)?;
+            let mut monitor = place.monitor(at, &interface, Some(|counts| counts.unsent))?;
             if at == 0 && count > 1 && !programs.has_gate() {
                 monitor.report(
                     "queues are opened one by one, so flows may be reordered meanwhile: grant the \
@@ -134,8 +156,9 @@ fn taps(
                 );
             }
             let settings = tun::Settings {
+                system: system.clone(),
                 number: place.port.number,
-                name: place.port.interface.clone(),
+                name: name.clone(),
                 at,
                 queues: count,
                 programs: programs.clone(),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::af_xdp::assemble::{Assembler, R0};
 use crate::af_xdp::sys::{Insn, Purpose, load};
-use crate::live::{Interface, OpenError};
+use crate::live::{Interface, OpenError, is_detached};
 
 /// Settings of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,7 +35,11 @@ pub struct Settings {
 
 /// One queue of a TAP interface.
 #[derive(Debug)]
-pub struct Queue(File);
+pub struct Queue {
+    file: File,
+    /// The network namespace in which it was attached, if the kernel tells.
+    home: Option<(u64, u64)>,
+}
 
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,27 +53,7 @@ pub enum Got {
 }
 
 impl Queue {
-    /// Opens `count` queues of the interface `name`, which is created if necessary, and sets the
-    /// interface up. Also returns the number of lost frames, as [`Queue::attach`] does.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn open(
-        name: &str,
-        count: usize,
-        settings: Settings,
-        programs: &Programs,
-    ) -> Result<(Vec<Self>, u32), OpenError> {
-        let queues = Self::attach(name, count, programs).map_err(|error| refused(name, &error))?;
-        let doing = format!("setting up tap '{name}'");
-        let interface = Interface::find(name)?;
-        interface
-            .set_up(settings.mtu, settings.mac)
-            .map_err(|error| OpenError::os(&doing, &error, CAPABILITY))?;
-        Ok(queues)
-    }
-
-    /// Attaches `count` queues to the interface `name`, which may be up. No queue delivers frames
+    /// Attaches `count` queues to the interface `name`, which is created if necessary and may be up. No queue delivers frames
     /// before all are attached, because otherwise flows would move to a new queue while an older
     /// queue still holds frames of theirs. Returns the number of frames that arrived earlier and
     /// were dropped; while the queues are being attached, the kernel drops frames and counts them.
@@ -78,18 +62,22 @@ impl Queue {
     /// # Errors
     /// The error of the kernel.
     pub fn attach(name: &str, count: usize, programs: &Programs) -> io::Result<(Vec<Self>, u32)> {
-        let one = || sys::attach(name, count > 1).map(Self);
-        let mut first = one()?;
+        let one = || {
+            let file = sys::attach(name, count > 1)?;
+            let home = sys::namespace(&file);
+            Ok(Self { file, home })
+        };
+        let mut first: Self = one()?;
         if count == 1 {
             return Ok((vec![first], 0));
         }
         if let Some(gate) = &programs.gate {
-            sys::filter(&first.0, Some(gate))?;
+            sys::filter(&first.file, Some(gate))?;
         }
         let made = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>().and_then(|more| {
             // Also without a chooser: an existing interface may still have the chooser of a process
             // that was killed.
-            sys::steer(&first.0, programs.chooser.as_ref().map(|chooser| &*chooser.0))?;
+            sys::steer(&first.file, programs.chooser.as_ref().map(|chooser| &*chooser.0))?;
             Ok(more)
         });
         let mut gone = 0;
@@ -99,7 +87,7 @@ impl Queue {
             }
         }
         // Also without a gate: a process that was killed may have left its own.
-        let opened = sys::filter(&first.0, None);
+        let opened = sys::filter(&first.file, None);
         let more = made?;
         if programs.has_gate() {
             opened?;
@@ -107,19 +95,39 @@ impl Queue {
         Ok((std::iter::once(first).chain(more).collect(), gone))
     }
 
+    /// Whether the queue is still attached to the interface that has the name `name` in the
+    /// namespace where it was attached, whatever its index. A call that fails is no evidence that it
+    /// is not, except that the interface was deleted.
+    #[must_use]
+    pub fn is_attached(&self, name: &str) -> bool {
+        match sys::name(&self.file) {
+            Ok(found) if found == name => {}
+            Ok(_) => return false,
+            Err(error) => return !is_detached(&error),
+        }
+        match (self.home, sys::namespace(&self.file)) {
+            (Some(home), Some(now)) => home == now,
+            _ => true,
+        }
+    }
+
+    /// Removes the filters of the interface, which keep frames of the host from its queues.
+    pub fn unfilter(&mut self) {
+        let _none = sys::filter(&self.file, None);
+        let _none = sys::detach_filter(&self.file);
+    }
+
     /// Reads one frame into `buffer` without waiting.
     ///
     /// # Errors
-    /// The error of the kernel: the interface is down, or gone.
+    /// The error of the kernel: the interface is down, or gone, or the call was interrupted.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
-        match self.0.read(buffer) {
+        match self.file.read(buffer) {
             Ok(0) => Ok(Got::Nothing),
             Ok(len) if len > buffer.len() => Ok(Got::TooLong),
             Ok(len) => Ok(Got::Frame(len)),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Ok(Got::Nothing)
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
             Err(error) => Err(error),
         }
     }
@@ -130,7 +138,7 @@ impl Queue {
     /// The error of the kernel.
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.0.write(frame).map(drop)
+        self.file.write(frame).map(drop)
     }
 }
 
@@ -207,7 +215,19 @@ fn chooser(processors: &[u32]) -> Vec<Insn> {
 
 const CAPABILITY: &str = "CAP_NET_ADMIN";
 
-fn refused(name: &str, error: &io::Error) -> OpenError {
+/// Sets the interface `name` up.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn set_up(name: &str, settings: Settings) -> Result<Interface, OpenError> {
+    let doing = format!("setting up tap '{name}'");
+    let fail = |error| OpenError::os(&doing, &error, CAPABILITY);
+    Interface::find(name)?.set_up(settings.mtu, settings.mac).map_err(fail)?;
+    Interface::find(name)
+}
+
+/// The queues of the interface `name` could not be attached.
+pub(crate) fn refused(name: &str, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::ENOENT) => OpenError::new(
             "there is no /dev/net/tun",

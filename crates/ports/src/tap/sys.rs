@@ -1,10 +1,10 @@
-//! Attaching queues and programs to a TAP interface.
+//! Attaching queues and programs to a TAP interface, and where a queue is attached.
 #![allow(unsafe_code, reason = "a system call on a pointer")]
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use crate::live::sys::{Request, ask, check};
 
@@ -22,6 +22,30 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Ok(file)
+}
+
+/// The name of the interface that `queue` is attached to. It is not attached if the error is EBADFD.
+pub(super) fn name(queue: &File) -> io::Result<String> {
+    let mut request = Request::new("x").ok_or(io::ErrorKind::InvalidInput)?;
+    ask(queue, libc::TUNGETIFF as _, &mut request)?;
+    Ok(request.name())
+}
+
+/// Device and inode of the network namespace of the interface that `queue` is attached to. Kernels
+/// before Linux 5.9 do not tell, nor does any without CAP_NET_ADMIN.
+pub(super) fn namespace(queue: &File) -> Option<(u64, u64)> {
+    // SAFETY: the request takes no argument.
+    let fd = check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETDEVNETNS, 0) }).ok()?;
+    // SAFETY: the call succeeded, so `fd` is open and has no other owner.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let found = file.metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Detaches the classic filter of the interface.
+pub(super) fn detach_filter(queue: &File) -> io::Result<()> {
+    // SAFETY: the request takes no argument.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNDETACHFILTER, 0) }).map(drop)
 }
 
 /// Sets the program that filters the frames sent by the host, or removes it.

@@ -7,6 +7,7 @@
 mod chaos;
 mod fan;
 mod learners;
+mod lives;
 mod switches;
 mod yards;
 
@@ -20,6 +21,7 @@ use yards::{Case, Kind, Options};
 flowyard_testkit::tests! {
     mod fan,
     mod learners,
+    mod lives,
     every_seed_keeps_order_and_loses_nothing,
     bridges_keep_the_order_of_copies_and_lose_nothing,
     routers_keep_order_and_lose_nothing,

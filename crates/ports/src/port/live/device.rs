@@ -1,4 +1,13 @@
-//! What the devices of all mechanisms share: the trait, and the watch on the interface.
+//! What the devices of all mechanisms share: the trait, and the monitor of the interface, which is
+//! the supervisor of the port.
+//!
+//! ```text
+//!  watch: is the port bound? ──no──┐
+//!  vigil: does it receive?   ──no──┴─> fresh ──(received frames are taken)──> opened again, counted
+//! ```
+//!
+//! Invariant: a port whose interface is up is bound to it, or is opened again, or has reported why it
+//! cannot be. The order to open it stands until that has succeeded.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,8 +16,11 @@ use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
+use super::calls::{Link, System};
 use super::plan::{LivePort, Log};
-use crate::live::{Change, Interface, OpenError, Watch};
+use super::vigil::{Pulse, Vigil};
+use super::watch::{Change, Watch};
+use crate::live::{Counts, Interface, OpenError};
 
 /// One core's part of a port.
 pub(super) trait Device: Send {
@@ -26,22 +38,38 @@ pub(super) trait Device: Send {
         Ok(())
     }
 
-    fn monitor(&self) -> &Monitor;
+    /// Messages for the summary at the end of the run.
+    fn remarks(&self) -> Vec<String>;
 }
 
 pub(super) type Shared = Arc<Mutex<dyn Device>>;
 
-/// Watches an interface and reports each change once.
-pub(super) struct Monitor {
+/// Watches an interface, reports each change once, and says when the port must be opened again.
+pub(super) struct Monitor<L> {
     port: String,
     log: Log,
-    pub(super) watch: Watch,
+    pub(super) watch: Watch<L>,
+    pub(super) vigil: Vigil,
     /// Messages for the summary at the end of the run.
     pub(super) reported: Vec<String>,
     /// The time since which the interface has accepted no frames.
     pub(super) stuck: Option<Nanos>,
+    /// The interface to open the port on.
+    fresh: Option<Interface>,
     /// The interface is back but cannot be opened; this is retried, and reported once.
     is_refused: bool,
+    /// How often the port was opened again, and was found deaf, and this was not counted yet.
+    reopens: u32,
+    deaf: u32,
+}
+
+/// What a device must know of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    /// The interface is up again, and the port is still bound to it.
+    Up,
+    /// The interface no longer exists under its name.
+    Gone,
 }
 
 /// Maximum number of messages kept for the end of a run.
@@ -50,20 +78,20 @@ const REMARKS: usize = 16;
 /// If an interface accepts no frames for longer than this, frames for it are dropped.
 const STUCK_LIMIT: Nanos = 100_000_000;
 
-impl Monitor {
-    fn new(port: &str, log: &Log, interface: &Interface) -> Result<Self, OpenError> {
-        let watch = Watch::new(interface).map_err(|error| OpenError {
-            what: format!("watching '{}' failed: {error}", interface.name),
-            fix: "raise the limit of open files (ulimit -n)".into(),
-        })?;
-        Ok(Self {
+impl<L: Link> Monitor<L> {
+    fn new(port: &str, log: &Log, interface: &Interface, link: L, vigil: Vigil) -> Self {
+        Self {
             port: port.into(),
             log: Arc::clone(log),
-            watch,
+            watch: Watch::new(interface, link),
+            vigil,
             reported: Vec::new(),
             stuck: None,
+            fresh: None,
             is_refused: false,
-        })
+            reopens: 0,
+            deaf: 0,
+        }
     }
 
     pub(super) fn report(&mut self, what: String) {
@@ -73,36 +101,94 @@ impl Monitor {
         }
     }
 
-    /// Checks the interface periodically, and reports a change.
+    /// Looks at the interface periodically. `is_bound` says whether the port is bound to the
+    /// interface with an index.
     #[inline]
-    pub(super) fn look(&mut self, now: Nanos) -> Option<Change> {
-        let change = self.watch.look(now)?;
-        self.stuck = None;
-        self.report(match &change {
-            Change::Down => "the interface went down".into(),
-            Change::Gone => "the interface is gone".into(),
-            Change::Up => "the interface is up again".into(),
-            Change::New(_) if self.is_refused => return Some(change),
-            Change::New(_) => "the interface was recreated".into(),
-        });
-        Some(change)
+    pub(super) fn look(&mut self, now: Nanos, is_bound: impl FnOnce(u32) -> bool) -> Option<News> {
+        if self.watch.is_due(now) { self.look_now(now, is_bound) } else { None }
     }
 
-    /// Reports the result of opening a recreated interface.
+    #[cold]
+    fn look_now(&mut self, now: Nanos, is_bound: impl FnOnce(u32) -> bool) -> Option<News> {
+        let is_up = self.watch.is_up() && self.fresh.is_none() && !self.is_refused;
+        if self.vigil.beat(now, &mut self.watch.link, is_up) {
+            self.deaf += 1;
+            self.report(
+                "the interface counts frames and the port received none of them; it is opened again"
+                    .into(),
+            );
+        }
+        let is_ordered = self.vigil.is_ordered();
+        let change = self.watch.look(now, |index| !is_ordered && is_bound(index))?;
+        let news = match change {
+            Change::Unbound(interface) => {
+                self.unbound(interface, is_ordered);
+                return None;
+            }
+            Change::Down => ("the interface went down", None),
+            Change::Gone => ("the interface is gone", Some(News::Gone)),
+            Change::Up => ("the interface is up again", Some(News::Up)),
+        };
+        (self.stuck, self.fresh) = (None, None);
+        self.report(news.0.into());
+        news.1
+    }
+
+    /// The port must be opened again on `interface`.
+    fn unbound(&mut self, interface: Interface, is_ordered: bool) {
+        if self.fresh.is_none() && !self.is_refused && !is_ordered {
+            self.stuck = None;
+            self.report(if interface.index == self.watch.index {
+                "the interface is back with the same index; the port is opened again".into()
+            } else {
+                "the interface was recreated".into()
+            });
+        }
+        self.fresh = Some(interface);
+    }
+
+    /// The interface to open the port on, if it must be opened again.
+    #[inline]
+    pub(super) const fn fresh(&self) -> Option<&Interface> {
+        self.fresh.as_ref()
+    }
+
+    /// Whether the interface is up and the port is bound to it, as far as is known.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.watch.is_up() && self.fresh.is_none()
+    }
+
+    /// Records the result of opening the port on [`Monitor::fresh`].
     pub(super) fn opened(&mut self, result: Result<(), OpenError>) {
+        let Some(interface) = self.fresh.take() else { return };
         match result {
-            Ok(()) if self.is_refused => self.report("the interface is in use again".into()),
-            Ok(()) => {}
+            Ok(()) => {
+                self.watch.index = interface.index;
+                self.vigil.obey();
+                self.reopens += 1;
+                if std::mem::take(&mut self.is_refused) {
+                    self.report("the interface is in use again".into());
+                }
+            }
+            // The next look finds again that the port is not bound.
             Err(error) => {
-                if !self.is_refused {
+                if !std::mem::replace(&mut self.is_refused, true) {
                     self.report(error.to_string());
                 }
-                self.is_refused = true;
-                self.watch.forget();
-                return;
             }
         }
-        self.is_refused = false;
+    }
+
+    /// Notes what a call received, and counts what was not counted yet. `is_idle`: nothing waits.
+    #[inline]
+    pub(super) fn note(&mut self, got: &mut Received, frames: usize, is_idle: bool, now: Nanos) {
+        let lost = got.overrun + got.too_long + got.empty;
+        self.vigil.note(frames as u32 + lost, is_idle, now);
+        if self.reopens | self.deaf != 0 {
+            got.reopens = std::mem::take(&mut self.reopens);
+            got.deaf = std::mem::take(&mut self.deaf);
+        }
     }
 
     /// The kernel did not accept the frames of `left`. They are retried, or dropped if the
@@ -131,15 +217,29 @@ pub(super) fn refuse_all(from: &mut Batch, lanes: Lanes, reason: DropReason) -> 
 }
 
 /// The arguments for opening a port.
-pub(super) struct Place<'a> {
+pub(super) struct Place<'a, S> {
+    pub(super) system: &'a S,
     pub(super) port: &'a LivePort,
     pub(super) pool: &'a Pool,
     pub(super) log: &'a Log,
+    pub(super) pulse: Arc<Pulse>,
 }
 
-impl Place<'_> {
-    pub(super) fn monitor(&self, interface: &Interface) -> Result<Monitor, OpenError> {
-        let mut monitor = Monitor::new(&self.port.name, self.log, interface)?;
+impl<S: System> Place<'_, S> {
+    /// The monitor of the core at position `at`. `counter` is the counter of the interface that
+    /// counts the frames that the port receives, if one counts these and no others.
+    pub(super) fn monitor(
+        &self,
+        at: usize,
+        interface: &Interface,
+        counter: Option<fn(&Counts) -> u64>,
+    ) -> Result<Monitor<S::Link>, OpenError> {
+        let link = self.system.link(&interface.name).map_err(|error| OpenError {
+            what: format!("watching '{}' failed: {error}", interface.name),
+            fix: "raise the limit of open files (ulimit -n)".into(),
+        })?;
+        let vigil = Vigil::new(&self.pulse, at, counter);
+        let mut monitor = Monitor::new(&self.port.name, self.log, interface, link, vigil);
         let longest = self.pool.longest();
         if interface.mtu as usize + HEADER > longest {
             monitor.report(format!(

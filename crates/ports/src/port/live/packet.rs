@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::af_packet::{self, Ring, Sender};
+use crate::af_packet;
 use crate::live::offload::Cut;
-use crate::live::{Change, Interface, is_down, is_full, is_too_long};
+use crate::live::{is_down, is_full, is_too_long};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
-use super::device::{Device, Monitor, refuse_all};
+use super::calls::{Ring, Sender, System};
+use super::device::{Device, Monitor, News, refuse_all};
 use super::parts::Parts;
 use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
 /// The parameters for opening the sockets.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct Settings<S: System> {
+    pub(super) system: S,
     pub(super) number: u16,
     pub(super) settings: af_packet::Settings,
     /// The number of this ring among those that share the interface.
@@ -24,15 +25,17 @@ pub(super) struct Settings {
     /// How many rings share the interface.
     pub(super) rings: usize,
     pub(super) bypass: bool,
-    /// The rings on a recreated interface.
-    pub(super) parts: Arc<Parts<Ring>>,
+    /// The rings of a port that is opened again.
+    pub(super) parts: Arc<Parts<S::Ring>>,
 }
 
-pub(super) struct Packet {
-    ring: Ring,
-    sender: Sender,
-    settings: Settings,
-    monitor: Monitor,
+pub(super) struct Packet<S: System> {
+    ring: S::Ring,
+    sender: S::Sender,
+    settings: Settings<S>,
+    monitor: Monitor<S::Link>,
+    /// The life of the port that the ring belongs to, see [`Parts`].
+    life: u64,
     /// Number of segments of the ring's first frame that were already received.
     segment: usize,
     /// The next time to read the kernel's counters.
@@ -42,49 +45,55 @@ pub(super) struct Packet {
 /// Time between two readings of the kernel's counters.
 const COUNT_EVERY: Nanos = 1_000_000;
 
-impl Packet {
+impl<S: System> Packet<S> {
     pub(super) const fn new(
-        ring: Ring,
-        sender: Sender,
-        settings: Settings,
-        monitor: Monitor,
+        ring: S::Ring,
+        sender: S::Sender,
+        settings: Settings<S>,
+        monitor: Monitor<S::Link>,
     ) -> Self {
-        Self { ring, sender, settings, monitor, segment: 0, count_at: 0 }
+        Self { ring, sender, settings, monitor, life: 0, segment: 0, count_at: 0 }
     }
 
+    #[inline]
     fn attend(&mut self, now: Nanos) {
-        match self.monitor.look(now) {
-            Some(Change::New(interface)) => self.reopen(&interface),
-            Some(Change::Up) => self.ring.clear(),
-            _ => {}
+        let Self { ring, sender, monitor, settings, life, .. } = self;
+        let is_bound = |index| {
+            settings.parts.is_present(*life) && ring.is_bound(index) && sender.is_bound(index)
+        };
+        if monitor.look(now, is_bound) == Some(News::Up) {
+            ring.clear();
+            sender.clear();
+        }
+        // The frames in the old ring come first.
+        if monitor.fresh().is_some() && ring.peek().is_none() {
+            self.reopen();
         }
     }
 
-    /// Reopens the sockets. Frames still in the ring of the removed interface are lost.
-    fn reopen(&mut self, interface: &Interface) {
-        let Settings { settings, at, rings, bypass, ref parts, .. } = self.settings;
-        let opened = Sender::open(interface, bypass).and_then(|sender| {
-            let ring = parts.take(at, interface, || Ring::open(interface, rings, settings))?;
-            Ok((ring, sender))
+    /// Opens the sockets again.
+    #[cold]
+    fn reopen(&mut self) {
+        let Settings { ref system, settings, at, rings, bypass, ref parts, .. } = self.settings;
+        let Some(interface) = self.monitor.fresh() else { return };
+        let opened = system.sender(interface, bypass).and_then(|sender| {
+            let open = || system.rings(interface, rings, settings);
+            let holds = |ring: &mut S::Ring| ring.peek().is_some();
+            let taken = parts.take((at, self.life), interface, open, Ring::silencer, holds)?;
+            Ok((sender, taken))
         });
-        let opened = opened.map(|(ring, sender)| {
-            (self.ring, self.sender, self.segment) = (ring, sender, 0);
+        let opened = opened.map(|(sender, (ring, life))| {
+            (self.ring, self.sender, self.life, self.segment) = (ring, sender, life, 0);
         });
         self.monitor.opened(opened);
     }
-}
 
-impl Device for Packet {
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        self.attend(now);
-        let mut got = Received::default();
-        if now >= self.count_at {
-            self.count_at = now + COUNT_EVERY;
-            got.overrun = self.ring.drops().unwrap_or(0);
-        }
-        while into.len() < LANES
-            && let Some(seen) = self.ring.peek()
-        {
+    /// Takes frames out of the ring until the batch is full or the ring is empty; returns whether
+    /// the ring is empty.
+    #[inline]
+    fn take(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos, got: &mut Received) -> bool {
+        while into.len() < LANES {
+            let Some(seen) = self.ring.peek() else { return true };
             if seen.is_empty() || seen.is_cut {
                 got.empty += u32::from(seen.is_empty());
                 got.overrun += u32::from(!seen.is_empty());
@@ -109,11 +118,11 @@ impl Device for Packet {
                         seen.write(cut.as_ref(), self.segment, pool.bytes_mut(&mut frame));
                         if let Err(frame) = into.push(frame, FlowKey::ZERO) {
                             pool.put(frame);
-                            return got;
+                            return false;
                         }
                     }
                     Err(NoBuffer::TooLong) => got.too_long += 1,
-                    Err(NoBuffer::Empty) => return got, // the frame stays in the ring
+                    Err(NoBuffer::Empty) => return false, // the frame stays in the ring
                 }
                 self.segment += 1;
             }
@@ -122,6 +131,20 @@ impl Device for Packet {
                 self.ring.advance();
             }
         }
+        false
+    }
+}
+
+impl<S: System> Device for Packet<S> {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        self.attend(now);
+        let mut got = Received::default();
+        if now >= self.count_at {
+            self.count_at = now + COUNT_EVERY;
+            got.overrun = self.ring.drops().unwrap_or(0);
+        }
+        let is_idle = self.take(into, pool, now, &mut got);
+        self.monitor.note(&mut got, into.len(), is_idle, now);
         got
     }
 
@@ -129,7 +152,7 @@ impl Device for Packet {
         self.attend(now);
         let mut left = lanes;
         while let Some(first) = left.into_iter().next() {
-            if !self.monitor.watch.is_up() {
+            if !self.monitor.is_ready() {
                 return refuse_all(from, left, DropReason::PortDown);
             }
             let frames = &from.frames;
@@ -158,7 +181,7 @@ impl Device for Packet {
         Lanes::NONE
     }
 
-    fn monitor(&self) -> &Monitor {
-        &self.monitor
+    fn remarks(&self) -> Vec<String> {
+        self.monitor.reported.clone()
     }
 }

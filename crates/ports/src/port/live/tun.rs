@@ -1,14 +1,18 @@
 //! One core's queue of a TAP port.
+//!
+//! What the kernel could not queue for the port, the interface counts as dropped; the first core
+//! reads this counter. A port that finds its queue empty while that counter grows is deaf. A queue
+//! cannot be opened a second time without removing an interface that ends with its last queue, so the
+//! filters are removed instead, which are what keeps frames from an attached queue.
 
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::sync::Arc;
 
-use crate::live::{Change, Interface, OpenError, is_down, is_full};
-use crate::tap::{Got, Programs, Queue};
+use crate::live::{Interface, OpenError, is_detached, is_down, is_full};
+use crate::tap::{Got, Programs};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
+use super::calls::{Link, Queue, System};
 use super::device::{Device, Monitor, refuse_all};
 use super::parts::Parts;
 use flowyard_pool::{Meta, Pool};
@@ -16,7 +20,8 @@ use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
 /// The parameters for attaching the queue.
-pub(super) struct Settings {
+pub(super) struct Settings<S: System> {
+    pub(super) system: S,
     pub(super) number: u16,
     pub(super) name: String,
     /// The number of this queue among the port's queues.
@@ -25,49 +30,113 @@ pub(super) struct Settings {
     pub(super) queues: usize,
     pub(super) programs: Programs,
     /// The queues of a recreated interface, with the number of frames lost for each.
-    pub(super) parts: Arc<Parts<(Queue, u32)>>,
+    pub(super) parts: Arc<Parts<(S::Queue, u32)>>,
 }
 
-pub(super) struct Tun {
-    queue: Queue,
-    settings: Settings,
-    monitor: Monitor,
-    /// The kernel's counters of the interface; only the first core reads them.
-    counters: Option<Counters>,
+pub(super) struct Tun<S: System> {
+    queue: S::Queue,
+    settings: Settings<S>,
+    monitor: Monitor<S::Link>,
+    /// The life of the port that the queue belongs to, see [`Parts`].
+    life: u64,
+    /// Whether the last read found nothing that waited.
+    is_drained: bool,
+    /// When it was found that the port must be opened again.
+    unbound_at: Nanos,
     /// Frames lost while queues were opened that are not yet reported.
     lost: u32,
+    /// The interface's count of dropped frames; only the first core reads it.
+    dropped: u64,
+    count_at: Nanos,
 }
 
-impl Tun {
-    pub(super) fn new((queue, lost): (Queue, u32), settings: Settings, monitor: Monitor) -> Self {
-        let counters = (settings.at == 0).then(|| Counters::open(&settings.name)).flatten();
-        Self { queue, settings, monitor, counters, lost }
+/// How long the frames of the old queue are waited for when the port is opened again.
+const PATIENCE: Nanos = 200_000_000;
+
+/// Time between two readings of the kernel's counters.
+const COUNT_EVERY: Nanos = 50_000_000;
+
+impl<S: System> Tun<S> {
+    pub(super) fn new(
+        (queue, lost): (S::Queue, u32),
+        settings: Settings<S>,
+        mut monitor: Monitor<S::Link>,
+    ) -> Self {
+        let dropped = monitor.watch.link.counts().map_or(0, |counts| counts.unsent);
+        Self {
+            queue,
+            settings,
+            monitor,
+            life: 0,
+            is_drained: false,
+            unbound_at: 0,
+            lost,
+            dropped,
+            count_at: 0,
+        }
     }
 
+    #[inline]
     fn attend(&mut self, now: Nanos) {
-        let Some(Change::New(interface)) = self.monitor.look(now) else { return };
-        let Settings { at, queues, ref programs, ref parts, .. } = self.settings;
-        let attached = parts.take(at, &interface, || attach(&interface, queues, programs));
-        self.monitor.opened(attached.map(|(queue, lost)| {
-            self.queue = queue;
+        let was_fresh = self.monitor.fresh().is_some();
+        let (queue, Settings { name, parts, .. }) = (&self.queue, &self.settings);
+        let is_bound = |_| parts.is_present(self.life) && queue.is_attached(name);
+        let _nothing_to_do = self.monitor.look(now, is_bound);
+        if self.monitor.fresh().is_none() {
+            return;
+        }
+        if !was_fresh {
+            // Frames may have come since the last read.
+            (self.is_drained, self.unbound_at) = (false, now);
+        }
+        // The frames in the old queue come first, unless it cannot be read.
+        if self.is_drained || now.saturating_sub(self.unbound_at) > PATIENCE {
+            self.reopen();
+        }
+    }
+
+    #[cold]
+    fn reopen(&mut self) {
+        let Settings { ref system, ref name, at, queues, ref programs, ref parts, .. } =
+            self.settings;
+        let Some(interface) = self.monitor.fresh() else { return };
+        if parts.is_present(self.life) && self.queue.is_attached(name) {
+            self.queue.unfilter();
+            return self.monitor.opened(Ok(()));
+        }
+        let open = || attach(system, interface, queues, programs);
+        let attached = parts.take((at, self.life), interface, open, |_| None, |_| true);
+        self.monitor.opened(attached.map(|((queue, lost), life)| {
+            (self.queue, self.life) = (queue, life);
             self.lost += lost;
         }));
+    }
+
+    /// Frames that the interface dropped since the last call.
+    #[cold]
+    fn count_dropped(&mut self, now: Nanos) -> u32 {
+        self.count_at = now + COUNT_EVERY;
+        let all = self.monitor.watch.link.counts().map_or(self.dropped, |counts| counts.unsent);
+        // The counters of a recreated interface start at 0.
+        let before = std::mem::replace(&mut self.dropped, all);
+        u32::try_from(if all < before { all } else { all - before }).unwrap_or(u32::MAX)
     }
 }
 
 /// Attaches all queues to a recreated interface.
-fn attach(
+fn attach<S: System>(
+    system: &S,
     interface: &Interface,
     count: usize,
     programs: &Programs,
-) -> Result<Vec<(Queue, u32)>, OpenError> {
-    let made = Queue::attach(&interface.name, count, programs).map_err(|error| OpenError {
+) -> Result<Vec<(S::Queue, u32)>, OpenError> {
+    let made = system.queues(&interface.name, count, programs).map_err(|error| OpenError {
         what: format!("the recreated interface cannot be opened: {error}"),
         fix: "create it as a TAP interface with the same number of queues".into(),
     })?;
     // The queues are attached by name, and the interface may have been replaced meanwhile; the next
     // check detects the new one.
-    if Interface::find(&interface.name)?.index != interface.index {
+    if system.find(&interface.name)?.index != interface.index {
         return Err(OpenError {
             what: "the interface was replaced again while it was opened".into(),
             fix: "no action is needed: the newest one is opened next".into(),
@@ -77,18 +146,16 @@ fn attach(
 }
 
 /// The queues with the number of lost frames, which are all counted for the first queue.
-pub(super) fn by_core((queues, lost): (Vec<Queue>, u32)) -> Vec<(Queue, u32)> {
+pub(super) fn by_core<Q>((queues, lost): (Vec<Q>, u32)) -> Vec<(Q, u32)> {
     (0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect()
 }
 
-impl Device for Tun {
+impl<S: System> Device for Tun<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
         self.attend(now);
         let overrun = std::mem::take(&mut self.lost);
         let mut got = Received { overrun, ..Received::default() };
-        if let Some(counters) = &mut self.counters {
-            got.overrun += counters.dropped(&self.settings.name, now);
-        }
+        self.is_drained = false;
         while into.len() < LANES {
             let meta = Meta {
                 time: now,
@@ -111,10 +178,13 @@ impl Device for Tun {
                 Ok(Got::TooLong) => got.too_long += 1,
                 Ok(Got::Nothing) => {
                     pool.put(frame);
+                    self.is_drained = true;
                     break;
                 }
                 Err(error) => {
                     pool.put(frame);
+                    // A deleted interface has taken the frames of its queues with it.
+                    self.is_drained = is_detached(&error);
                     if self.monitor.watch.is_up() && is_down(&error) {
                         self.monitor.watch.hurry();
                     }
@@ -123,12 +193,17 @@ impl Device for Tun {
             }
             pool.put(frame);
         }
+        self.monitor.note(&mut got, into.len(), self.is_drained, now);
+        if self.settings.at == 0 && now >= self.count_at {
+            // Not evidence of life: these frames did not come here.
+            got.overrun += self.count_dropped(now);
+        }
         got
     }
 
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         self.attend(now);
-        if !self.monitor.watch.is_up() {
+        if !self.monitor.is_ready() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
         let mut left = lanes;
@@ -147,72 +222,7 @@ impl Device for Tun {
         left
     }
 
-    fn monitor(&self) -> &Monitor {
-        &self.monitor
-    }
-}
-
-/// The kernel's counters of an interface: frames of the host that were dropped because queues were
-/// full.
-struct Counters {
-    file: File,
-    text: String,
-    seen: u64,
-    next: Nanos,
-}
-
-/// Time between two readings; the file contains all interfaces.
-const READ_EVERY: Nanos = 50_000_000;
-
-impl Counters {
-    /// Opens the counters in the network namespace of this thread.
-    fn open(name: &str) -> Option<Self> {
-        let file = File::open("/proc/thread-self/net/dev").ok()?;
-        let mut counters = Self { file, text: String::with_capacity(4096), seen: 0, next: 0 };
-        counters.seen = counters.read(name).unwrap_or(0);
-        Some(counters)
-    }
-
-    /// Number of frames dropped since the last call.
-    fn dropped(&mut self, name: &str, now: Nanos) -> u32 {
-        if now < self.next {
-            return 0;
-        }
-        self.next = now + READ_EVERY;
-        let all = self.read(name).unwrap_or(self.seen);
-        // The counters of a recreated interface start at 0.
-        let before = std::mem::replace(&mut self.seen, all);
-        u32::try_from(if all < before { all } else { all - before }).unwrap_or(u32::MAX)
-    }
-
-    fn read(&mut self, name: &str) -> Option<u64> {
-        self.text.clear();
-        self.file.rewind().ok()?;
-        self.file.read_to_string(&mut self.text).ok()?;
-        dropped_in(&self.text, name)
-    }
-}
-
-/// Frames that the interface `name` dropped on transmission: the twelfth number of its line.
-fn dropped_in(text: &str, name: &str) -> Option<u64> {
-    let of = |line: &str| {
-        let (found, numbers) = line.split_once(':')?;
-        (found.trim() == name).then(|| numbers.split_whitespace().nth(11)?.parse().ok())?
-    };
-    text.lines().find_map(of)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_counters_are_read() {
-        let text = "Inter-|   Receive                                                |  Transmit\n \
-                    face |bytes    packets errs drop fifo frame compressed multicast|bytes ...\n    \
-                    lo: 1 2 3 4 5 6 7 8 9 10 11 0 13 14 15 16\n  \
-                    tap0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
-        assert_eq!((dropped_in(text, "tap0"), dropped_in(text, "lo")), (Some(12), Some(0)));
-        assert_eq!((dropped_in(text, "tap"), dropped_in("tap0: 1", "tap0")), (None, None));
+    fn remarks(&self) -> Vec<String> {
+        self.monitor.reported.clone()
     }
 }

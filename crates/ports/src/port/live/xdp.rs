@@ -18,58 +18,87 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::af_xdp::{Attached, Desc, Program, Socket, Umem};
-use crate::live::{Change, Interface, OpenError, is_down, offload};
+use crate::af_xdp::{Attached, Desc, Rules, Umem};
+use crate::live::{Counts, Interface, OpenError, is_down, offload};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
-use super::device::{Device, HEADER, Monitor, Place, Shared, refuse_all};
+use super::calls::{Program, Socket, System};
+use super::device::{Device, HEADER, Monitor, News, Place, Shared, refuse_all};
 use super::plan::XdpPort;
 use flowyard_pool::{LONGEST_LENDABLE, Meta, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
-/// State shared by the cores of a port: the program, with the index of its interface.
-struct Common {
+/// State shared by the cores of a port.
+struct Common<S: System> {
+    system: S,
     port: XdpPort,
     umem: Umem,
-    program: Mutex<Option<(u32, Arc<Program>)>>,
+    program: Mutex<Option<Arc<S::Program>>>,
 }
 
-impl Common {
-    /// The program on `interface`; the first caller attaches it.
-    fn program(&self, interface: &Interface) -> Result<Arc<Program>, OpenError> {
+impl<S: System> Common<S> {
+    /// The program on `interface`; the first caller attaches it. `old` is one whose socket is not
+    /// bound any more: it may be on another interface with the same index, in another namespace.
+    fn program(
+        &self,
+        interface: &Interface,
+        old: Option<&Arc<S::Program>>,
+    ) -> Result<Arc<S::Program>, OpenError> {
         let mut held = self.program.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*held {
-            Some((index, program)) if *index == interface.index => Ok(Arc::clone(program)),
-            _ => {
-                let program = Arc::new(Program::attach(interface, &self.port.rules)?);
-                *held = Some((interface.index, Arc::clone(&program)));
-                Ok(program)
-            }
+        if let Some(program) = &*held
+            && program.is_on(interface.index)
+            && !old.is_some_and(|old| Arc::ptr_eq(old, program))
+        {
+            return Ok(Arc::clone(program));
+        }
+        if let Some(program) = held.take() {
+            // It may still be attached, under another index, and there can be only one.
+            program.detach();
+        }
+        let program = Arc::new(self.system.program(interface, &self.port.rules)?);
+        *held = Some(Arc::clone(&program));
+        Ok(program)
+    }
+
+    /// Detaches the program from an interface that was moved to another namespace.
+    fn release(&self) {
+        let mut held = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = held.take() {
+            program.detach();
         }
     }
 }
 
-/// A bound socket, and the longest frame that it transmits.
-struct Bound {
-    socket: Socket,
-    program: Arc<Program>,
-    longest: usize,
+/// A bound socket.
+struct Bound<S: System> {
+    socket: S::Socket,
+    program: Arc<S::Program>,
+    /// The index of the interface.
+    index: u32,
 }
 
-struct Xdp {
-    common: Arc<Common>,
+impl<S: System> Bound<S> {
+    fn is_bound(&self, index: u32) -> bool {
+        self.index == index && self.socket.is_bound() && self.program.is_on(index)
+    }
+}
+
+struct Xdp<S: System> {
+    common: Arc<Common<S>>,
     number: u16,
     queue: u32,
-    monitor: Monitor,
+    monitor: Monitor<S::Link>,
     /// Dropped before its buffers return to the pool.
-    bound: Option<Bound>,
+    bound: Option<Bound<S>>,
     out: Ledger,
     pool: Pool,
     /// The next time to read the kernel's counters.
     count_at: Nanos,
     is_stopped: bool,
+    /// The interface is gone: the socket is closed when its frames were received.
+    is_leaving: bool,
 }
 
 /// The buffers lent to the kernel.
@@ -112,20 +141,27 @@ const COUNT_EVERY: Nanos = 1_000_000;
 /// How often the kernel is woken in succession; in copy mode it takes 32 frames each time.
 const WAKES: usize = 4;
 
-pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, OpenError> {
-    let interface = Interface::find(&place.port.interface)?;
+pub(super) fn open<S: System>(
+    place: &Place<'_, S>,
+    port: &XdpPort,
+) -> Result<Vec<Shared>, OpenError> {
+    let interface = place.system.find(&place.port.interface)?;
     let Some(umem) = place.pool.umem() else {
         let what = "the pool's buffers cannot be lent to the kernel".into();
         return Err(OpenError { what, fix: "remove 'buffer_bytes'".into() });
     };
-    let common = Arc::new(Common { port: port.clone(), umem, program: Mutex::new(None) });
+    let (system, port) = (place.system.clone(), port.clone());
+    // With other rules, some frames that the interface counts are for the kernel.
+    let takes_all = port.rules == Rules::All;
+    let counter = takes_all.then_some((|counts| counts.received) as fn(&Counts) -> u64);
+    let common = Arc::new(Common { system, port, umem, program: Mutex::new(None) });
     let mut devices = Vec::new();
     for at in 0..place.port.cores {
         let mut xdp = Xdp {
             common: Arc::clone(&common),
             number: place.port.number,
-            queue: port.queues.get(at).copied().unwrap_or(at as u32),
-            monitor: place.monitor(&interface)?,
+            queue: common.port.queues.get(at).copied().unwrap_or(at as u32),
+            monitor: place.monitor(at, &interface, counter)?,
             bound: None,
             out: Ledger {
                 bits: vec![0; place.pool.frames().div_ceil(64)].into(),
@@ -135,16 +171,22 @@ pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, Ope
             pool: place.pool.share(),
             count_at: 0,
             is_stopped: false,
+            is_leaving: false,
         };
-        xdp.bind(&interface)?;
+        xdp.bind(&interface, None)?;
         devices.push(Arc::new(Mutex::new(xdp)) as Shared);
     }
     Ok(devices)
 }
 
-impl Xdp {
-    /// Opens a socket on `interface`, fills it with buffers, and redirects frames to it.
-    fn bind(&mut self, interface: &Interface) -> Result<(), OpenError> {
+impl<S: System> Xdp<S> {
+    /// Opens a socket on `interface`, fills it with buffers, and redirects frames to it. `old`: as
+    /// of [`Common::program`].
+    fn bind(
+        &mut self,
+        interface: &Interface,
+        old: Option<&Arc<S::Program>>,
+    ) -> Result<(), OpenError> {
         if interface.mtu as usize + HEADER > LONGEST_LENDABLE {
             return Err(OpenError {
                 what: format!("'{}' has an MTU of {}", interface.name, interface.mtu),
@@ -155,17 +197,16 @@ impl Xdp {
                 ),
             });
         }
-        let Common { umem, port: XdpPort { settings, .. }, .. } = &*self.common;
-        let program = self.common.program(interface)?;
-        let socket = Socket::open(interface, self.queue, umem, *settings)?;
+        let Common { system, umem, port: XdpPort { settings, .. }, .. } = &*self.common;
+        let program = self.common.program(interface, old)?;
+        let socket = system.socket(interface, self.queue, umem, *settings)?;
         let copies = if socket.is_zero_copy() { "zero copy" } else { "copy mode" };
         let runs = match program.attached() {
             Attached::Driver => "XDP program in native mode",
             Attached::Generic => "XDP program in generic mode",
         };
         self.monitor.report(format!("af_xdp on queue {}: {copies}, {runs}", self.queue));
-        let longest = interface.mtu as usize + HEADER;
-        self.bound = Some(Bound { socket, program, longest });
+        self.bound = Some(Bound { socket, program, index: interface.index });
         self.fill(None);
         self.redirect(interface)
     }
@@ -194,15 +235,38 @@ impl Xdp {
         }
     }
 
+    #[inline]
     fn attend(&mut self, now: Nanos) {
-        if let Some(Change::New(interface)) = self.monitor.look(now) {
-            self.unbind();
-            let bound = self.bind(&interface);
-            if bound.is_err() {
-                self.unbind();
-            }
-            self.monitor.opened(bound);
+        let bound = &self.bound;
+        let is_bound = |index| bound.as_ref().is_some_and(|bound| bound.is_bound(index));
+        if self.monitor.look(now, is_bound) == Some(News::Gone) {
+            self.is_leaving = true;
         }
+        if (self.monitor.fresh().is_some() || self.is_leaving) && !self.has_received() {
+            self.reopen();
+        }
+    }
+
+    /// Whether frames wait that must be received before the socket is closed.
+    fn has_received(&mut self) -> bool {
+        self.bound.as_mut().is_some_and(|bound| bound.socket.has_received())
+    }
+
+    /// Closes the socket; opens it again if the interface is there.
+    #[cold]
+    fn reopen(&mut self) {
+        self.is_leaving = false;
+        let old = self.bound.as_ref().map(|bound| Arc::clone(&bound.program));
+        self.unbind();
+        let Some(interface) = self.monitor.fresh().cloned() else {
+            self.common.release();
+            return;
+        };
+        let bound = self.bind(&interface, old.as_ref());
+        if bound.is_err() {
+            self.unbind();
+        }
+        self.monitor.opened(bound);
     }
 
     /// Lends buffers to the kernel for receiving, from `pool` or from our own.
@@ -281,13 +345,16 @@ impl Xdp {
     }
 }
 
-impl Device for Xdp {
+impl<S: System> Device for Xdp<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
         self.attend(now);
         self.fill(Some(pool));
         self.wake();
         let mut got = Received::default();
-        let Some(Bound { socket, .. }) = &mut self.bound else { return got };
+        let Some(Bound { socket, .. }) = &mut self.bound else {
+            self.monitor.note(&mut got, 0, true, now);
+            return got;
+        };
         let mut descs = [Desc::default(); LANES];
         let count = socket.receive(&mut descs);
         for &Desc { addr, len } in &descs[..count] {
@@ -312,18 +379,20 @@ impl Device for Xdp {
             self.count_at = now + COUNT_EVERY;
             got.overrun = socket.drops().unwrap_or(0);
         }
+        // Without buffers the kernel cannot deliver; that is not deafness.
+        let is_idle = count == 0 && self.out.filled > 0;
+        self.monitor.note(&mut got, into.len(), is_idle, now);
         got
     }
 
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, _pool: &Pool, now: Nanos) -> Lanes {
         self.attend(now);
-        let Some(Bound { socket, longest, .. }) = &mut self.bound else {
+        let (is_ready, longest) =
+            (self.monitor.is_ready(), self.monitor.watch.mtu as usize + HEADER);
+        let Some(Bound { socket, .. }) = self.bound.as_mut().filter(|_| is_ready) else {
             return refuse_all(from, lanes, DropReason::PortDown);
         };
-        if !self.monitor.watch.is_up() {
-            return refuse_all(from, lanes, DropReason::PortDown);
-        }
-        let (longest, mut room, mut left) = (*longest, socket.tx_room(), lanes);
+        let (mut room, mut left) = (socket.tx_room(), lanes);
         let most = self.common.port.settings.frames as usize;
         if self.out.sent + LANES > most {
             self.reap();
@@ -382,12 +451,12 @@ impl Device for Xdp {
         }
     }
 
-    fn monitor(&self) -> &Monitor {
-        &self.monitor
+    fn remarks(&self) -> Vec<String> {
+        self.monitor.reported.clone()
     }
 }
 
-impl Drop for Xdp {
+impl<S: System> Drop for Xdp<S> {
     fn drop(&mut self) {
         self.unbind();
     }

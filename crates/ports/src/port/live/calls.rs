@@ -1,0 +1,147 @@
+//! The system calls that ports on interfaces make, as traits: the kernel is one implementation
+//! ([`super::linux`]), and a simulation is another.
+//!
+//! ```text
+//!  Packet, Tun, Xdp, Watch ──> System ──┬── Linux: sockets, /dev/net/tun, bpf(2)
+//!                                       └── World: interfaces that a seed creates and destroys
+//! ```
+//!
+//! There is a trait for each kind of descriptor: open, receive, send, look at the link, and one
+//! question that decides whether a port lives: *is this descriptor still bound to the interface?*
+//! When an interface is deleted or moved to another namespace, the kernel unbinds every socket on
+//! it. An interface that comes back may have the same name and the same index, so neither is
+//! evidence that a socket is bound; only the kernel's answer about the socket is.
+//!
+//! A call that fails gives no evidence: it must not be taken for "unbound", nor for "gone".
+//!
+//! Thread-safety: a descriptor is used by one thread at a time, a system by all.
+
+use std::io;
+
+use flowyard_pool::Umem;
+
+use crate::af_packet::{Seen, Settings};
+use crate::af_xdp::{self, Attached, Desc, Rules};
+use crate::live::{Counts, Interface, OpenError, State};
+use crate::tap::{self, Got, Programs};
+
+/// What opens descriptors.
+pub(super) trait System: Clone + Send + Sync + 'static {
+    type Link: Link;
+    type Ring: Ring;
+    type Sender: Sender;
+    type Queue: Queue;
+    type Socket: Socket;
+    type Program: Program<Self::Socket>;
+
+    /// A descriptor that looks at the interface `name`, which need not exist.
+    fn link(&self, name: &str) -> io::Result<Self::Link>;
+
+    /// The interface `name`.
+    fn find(&self, name: &str) -> Result<Interface, OpenError>;
+
+    /// Opens and binds `count` rings that share the frames of `on`. They receive nothing before all
+    /// of them are bound.
+    fn rings(
+        &self,
+        on: &Interface,
+        count: usize,
+        how: Settings,
+    ) -> Result<Vec<Self::Ring>, OpenError>;
+
+    fn sender(&self, on: &Interface, bypass: bool) -> Result<Self::Sender, OpenError>;
+
+    /// Attaches `count` queues to the TAP interface `name`. Also returns the number of lost frames.
+    fn queues(
+        &self,
+        name: &str,
+        count: usize,
+        programs: &Programs,
+    ) -> io::Result<(Vec<Self::Queue>, u32)>;
+
+    /// Loads the programs of a TAP interface; with `processors`, one that chooses the queue.
+    fn programs(&self, processors: Option<&[u32]>) -> Result<Programs, OpenError>;
+
+    /// Sets the TAP interface `name` up.
+    fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError>;
+
+    /// Attaches a program that redirects frames to sockets.
+    fn program(&self, on: &Interface, rules: &Rules) -> Result<Self::Program, OpenError>;
+
+    /// Binds a socket to `queue` of `on`.
+    fn socket(
+        &self,
+        on: &Interface,
+        queue: u32,
+        umem: &Umem,
+        how: af_xdp::Settings,
+    ) -> Result<Self::Socket, OpenError>;
+}
+
+/// Looks at an interface by its name.
+pub(super) trait Link: Send {
+    /// Its state; `None` if there is no such interface.
+    fn look(&mut self) -> io::Result<Option<State>>;
+
+    /// Its counters; `None` if they cannot be read.
+    fn counts(&mut self) -> Option<Counts>;
+}
+
+/// Stops a ring from receiving, from any thread; frames that are in the ring remain.
+pub(super) type Silencer = Box<dyn FnOnce() + Send>;
+
+/// The receiving half of an AF_PACKET port.
+pub(super) trait Ring: Send {
+    fn is_bound(&self, index: u32) -> bool;
+    fn peek(&mut self) -> Option<Seen<'_>>;
+    fn advance(&mut self);
+    fn drops(&mut self) -> io::Result<u32>;
+    /// Clears the error that a change of the interface left on the socket.
+    fn clear(&mut self);
+    fn silencer(&self) -> Option<Silencer>;
+}
+
+/// The transmitting half of an AF_PACKET port.
+pub(super) trait Sender: Send {
+    fn is_bound(&self, index: u32) -> bool;
+    fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> (usize, Option<io::Error>);
+    /// As [`Ring::clear`].
+    fn clear(&mut self);
+}
+
+/// A queue of a TAP interface.
+pub(super) trait Queue: Send {
+    /// Whether it is attached to the interface that has this name here.
+    fn is_attached(&self, name: &str) -> bool;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got>;
+    fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// Removes the programs that keep frames of the host from the queues.
+    fn unfilter(&mut self);
+}
+
+/// An AF_XDP socket.
+pub(super) trait Socket: Send {
+    fn is_bound(&self) -> bool;
+    fn is_zero_copy(&self) -> bool;
+    fn fill_room(&mut self) -> usize;
+    fn fill(&mut self, addrs: &[u64]);
+    /// Whether received frames wait.
+    fn has_received(&mut self) -> bool;
+    fn receive(&mut self, into: &mut [Desc]) -> usize;
+    fn tx_room(&mut self) -> usize;
+    fn transmit(&mut self, frames: &[Desc]);
+    fn wake(&mut self) -> io::Result<u32>;
+    fn complete(&mut self, into: &mut [u64]) -> usize;
+    fn drops(&mut self) -> io::Result<u32>;
+}
+
+/// The XDP program of an interface.
+pub(super) trait Program<S>: Send + Sync {
+    fn attached(&self) -> Attached;
+    /// Whether it runs on the interface with this index.
+    fn is_on(&self, index: u32) -> bool;
+    /// Detaches it, also while others hold it.
+    fn detach(&self);
+    fn set(&self, queue: u32, socket: &S) -> io::Result<()>;
+    fn clear(&self, queue: u32);
+}

@@ -1,0 +1,241 @@
+//! The system calls of Linux.
+//!
+//! Evidence that a descriptor is bound to the interface, by kind:
+//!
+//! | kind | question | answer when the interface was deleted or moved |
+//! |---|---|---|
+//! | AF_PACKET | getsockname(2) | the index -1 |
+//! | AF_XDP | an empty recvfrom(2), and bpf(2) about the link of the program | ENXIO; index 0 |
+//! | TAP | TUNGETIFF, TUNGETDEVNETNS | EBADFD if deleted; another namespace if moved |
+//!
+//! All of these, and the ioctls that look at the link, answer without the lock of the kernel's
+//! network configuration (RTNL), for which a core would wait while another process holds it. This
+//! is why rtnetlink is not used. A TAP that is moved away and back stays attached, also if it comes
+//! back with another index.
+//!
+//! Thread-safety: as [`super::calls`].
+
+use std::io;
+
+use flowyard_pool::Umem;
+
+use super::calls::{self, Silencer, System};
+use crate::af_packet::{self, Seen};
+use crate::af_xdp::{self, Attached, Desc, Rules};
+use crate::live::{Counts, Interface, Looker, OpenError, State};
+use crate::tap::{self, Got, Programs};
+
+/// The kernel that this program runs on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Linux;
+
+impl System for Linux {
+    type Link = Looker;
+    type Ring = af_packet::Ring;
+    type Sender = af_packet::Sender;
+    type Queue = tap::Queue;
+    type Socket = af_xdp::Socket;
+    type Program = af_xdp::Program;
+
+    fn link(&self, name: &str) -> io::Result<Looker> {
+        Looker::new(name)
+    }
+
+    fn find(&self, name: &str) -> Result<Interface, OpenError> {
+        Interface::find(name)
+    }
+
+    fn rings(
+        &self,
+        on: &Interface,
+        count: usize,
+        how: af_packet::Settings,
+    ) -> Result<Vec<Self::Ring>, OpenError> {
+        af_packet::Ring::open(on, count, how)
+    }
+
+    fn sender(&self, on: &Interface, bypass: bool) -> Result<Self::Sender, OpenError> {
+        af_packet::Sender::open(on, bypass)
+    }
+
+    fn queues(
+        &self,
+        name: &str,
+        count: usize,
+        programs: &Programs,
+    ) -> io::Result<(Vec<Self::Queue>, u32)> {
+        tap::Queue::attach(name, count, programs)
+    }
+
+    fn programs(&self, processors: Option<&[u32]>) -> Result<Programs, OpenError> {
+        let chooser = processors.map(tap::Chooser::by_processor).transpose()?;
+        Ok(Programs::new(chooser))
+    }
+
+    fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError> {
+        tap::set_up(name, how)
+    }
+
+    fn program(&self, on: &Interface, rules: &Rules) -> Result<Self::Program, OpenError> {
+        af_xdp::Program::attach(on, rules)
+    }
+
+    fn socket(
+        &self,
+        on: &Interface,
+        queue: u32,
+        umem: &Umem,
+        how: af_xdp::Settings,
+    ) -> Result<Self::Socket, OpenError> {
+        af_xdp::Socket::open(on, queue, umem, how)
+    }
+}
+
+impl calls::Link for Looker {
+    fn look(&mut self) -> io::Result<Option<State>> {
+        Self::look(self)
+    }
+
+    fn counts(&mut self) -> Option<Counts> {
+        Self::counts(self)
+    }
+}
+
+impl calls::Ring for af_packet::Ring {
+    fn is_bound(&self, index: u32) -> bool {
+        Self::is_bound(self, index)
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Option<Seen<'_>> {
+        Self::peek(self)
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        Self::advance(self);
+    }
+
+    fn drops(&mut self) -> io::Result<u32> {
+        Self::drops(self)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+
+    fn silencer(&self) -> Option<Silencer> {
+        let silence = Self::silencer(self).ok()?;
+        Some(Box::new(silence))
+    }
+}
+
+impl calls::Sender for af_packet::Sender {
+    fn is_bound(&self, index: u32) -> bool {
+        Self::is_bound(self, index)
+    }
+
+    #[inline]
+    fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> (usize, Option<io::Error>) {
+        Self::send(self, frames)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl calls::Queue for tap::Queue {
+    fn is_attached(&self, name: &str) -> bool {
+        Self::is_attached(self, name)
+    }
+
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+        Self::read(self, buffer)
+    }
+
+    #[inline]
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        Self::write(self, frame)
+    }
+
+    fn unfilter(&mut self) {
+        Self::unfilter(self);
+    }
+}
+
+impl calls::Socket for af_xdp::Socket {
+    fn is_bound(&self) -> bool {
+        Self::is_bound(self)
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        Self::is_zero_copy(self)
+    }
+
+    #[inline]
+    fn fill_room(&mut self) -> usize {
+        Self::fill_room(self)
+    }
+
+    #[inline]
+    fn fill(&mut self, addrs: &[u64]) {
+        Self::fill(self, addrs);
+    }
+
+    fn has_received(&mut self) -> bool {
+        Self::has_received(self)
+    }
+
+    #[inline]
+    fn receive(&mut self, into: &mut [Desc]) -> usize {
+        Self::receive(self, into)
+    }
+
+    #[inline]
+    fn tx_room(&mut self) -> usize {
+        Self::tx_room(self)
+    }
+
+    #[inline]
+    fn transmit(&mut self, frames: &[Desc]) {
+        Self::transmit(self, frames);
+    }
+
+    #[inline]
+    fn wake(&mut self) -> io::Result<u32> {
+        Self::wake(self)
+    }
+
+    #[inline]
+    fn complete(&mut self, into: &mut [u64]) -> usize {
+        Self::complete(self, into)
+    }
+
+    fn drops(&mut self) -> io::Result<u32> {
+        Self::drops(self)
+    }
+}
+
+impl calls::Program<af_xdp::Socket> for af_xdp::Program {
+    fn attached(&self) -> Attached {
+        Self::attached(self)
+    }
+
+    fn is_on(&self, index: u32) -> bool {
+        Self::is_on(self, index)
+    }
+
+    fn detach(&self) {
+        Self::detach(self);
+    }
+
+    fn set(&self, queue: u32, socket: &af_xdp::Socket) -> io::Result<()> {
+        Self::set(self, queue, socket)
+    }
+
+    fn clear(&self, queue: u32) {
+        Self::clear(self, queue);
+    }
+}

@@ -1,0 +1,448 @@
+//! A simulated kernel: interfaces that are created, deleted, moved and changed under a seed, and calls
+//! that fail.
+//!
+//! ```text
+//!  test ──offer──> [interface: rings, queues, sockets] <──calls── Packet, Tun, Xdp ──> engine
+//!   │                        │
+//!   └─ life: delete, move    └─ sent, lost: every frame that was accepted is one of these
+//! ```
+//!
+//! It follows Linux where ports depend on it: when an interface is deleted or moved to another
+//! namespace, its packet sockets and AF_XDP sockets are unbound, and stay so when it is back with the
+//! same name and index; an XDP program moves with its interface; a TAP stays attached to an interface
+//! that is moved, and is detached when it is deleted; a moved interface is down.
+//!
+//! Invariants: equal seeds and equal calls give equal results; a frame that [`World::offer`] accepted
+//! is received by the port, or counted by [`World::lost`] or [`World::abandoned`].
+//! Thread-safety: one thread at a time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowyard_frame::Rng;
+use flowyard_pool::{Pool, Umem};
+use flowyard_yard::port::Halves;
+
+use super::calls::{Link, System};
+use super::plan::{LivePort, Log};
+use crate::af_packet::Settings;
+use crate::af_xdp::{self, Rules};
+use crate::live::{Counts, Interface, OpenError, State as LinkState};
+use crate::tap::{self, Programs};
+
+mod packet;
+mod tun;
+mod xdp;
+
+/// A kernel, and the interfaces of one network namespace.
+#[derive(Clone)]
+pub struct World(Arc<Mutex<State>>);
+
+struct State {
+    rng: Rng,
+    /// One of N calls fails; 0 for none.
+    fail_every: u64,
+    failed: u64,
+    /// By a number that is never used again.
+    devices: BTreeMap<u64, Device>,
+    rings: BTreeMap<u64, packet::RingState>,
+    senders: BTreeMap<u64, Option<u64>>,
+    queues: BTreeMap<u64, tun::QueueState>,
+    sockets: BTreeMap<u64, xdp::SocketState>,
+    programs: BTreeMap<u64, xdp::ProgramState>,
+    next: u64,
+    sent: Vec<(String, Vec<u8>)>,
+    lost: u64,
+    abandoned: u64,
+}
+
+/// An interface.
+struct Device {
+    name: String,
+    index: u32,
+    mtu: u32,
+    is_up: bool,
+    /// Whether it is in the namespace of the ports.
+    is_here: bool,
+    /// Whether it is a TAP.
+    is_tap: bool,
+    /// Whether tags of received frames are stored separately.
+    strips_tags: bool,
+    /// Whether somebody keeps all frames from the port.
+    is_muffled: bool,
+    /// Receive queues.
+    width: u64,
+    program: Option<u64>,
+    counts: Counts,
+}
+
+/// What became of an offered frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offered {
+    /// It waits for a port.
+    Waits,
+    /// There was no room for it; the port counts it.
+    Overrun,
+    /// No port listens.
+    Nobody,
+}
+
+/// Flow hash of a frame: its addresses and ports, wherever its tag is.
+fn hash(frame: &[u8]) -> u64 {
+    let at = if frame.get(12..14) == Some(&[0x81, 0]) { 30 } else { 26 };
+    let bytes = frame.get(at..at + 12).unwrap_or(frame);
+    bytes.iter().fold(0x9e37_79b9, |sum, byte| flowyard_frame::rng::mix(sum ^ u64::from(*byte)))
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Fails some calls.
+    fn call(&mut self) -> io::Result<()> {
+        if self.fail_every == 0 || self.rng.below(self.fail_every) > 0 {
+            return Ok(());
+        }
+        self.failed += 1;
+        let all = [libc::EIO, libc::ENOBUFS, libc::EINTR, libc::ENETDOWN, libc::EAGAIN];
+        Err(io::Error::from_raw_os_error(all[self.rng.below(all.len() as u64) as usize]))
+    }
+
+    /// As [`State::call`], for a call that opens.
+    fn open(&mut self, what: &str) -> Result<(), OpenError> {
+        self.call().map_err(|error| OpenError::os(what, &error, ""))
+    }
+
+    fn here(&self, name: &str) -> Option<u64> {
+        let is = |device: &Device| device.is_here && device.name == name;
+        self.devices.iter().find(|(_, device)| is(device)).map(|(number, _)| *number)
+    }
+
+    /// The device of `on`, if it is still that one.
+    fn device(&self, on: &Interface) -> Result<u64, OpenError> {
+        let found = self.here(&on.name).filter(|number| self.devices[number].index == on.index);
+        let gone = io::Error::from_raw_os_error(libc::ENODEV);
+        found.ok_or_else(|| OpenError::os(&on.name, &gone, ""))
+    }
+
+    /// Whether an interface here has this index; those of other namespaces are counted separately.
+    fn is_taken(&self, index: u32) -> bool {
+        self.devices.values().any(|device| device.is_here && device.index == index)
+    }
+
+    fn index(&self) -> u32 {
+        let mut index = 2;
+        while self.is_taken(index) {
+            index += 1;
+        }
+        index
+    }
+
+    /// The kernel unbinds the sockets on `device`.
+    fn unregister(&mut self, device: u64) {
+        for ring in self.rings.values_mut() {
+            ring.on = ring.on.filter(|on| *on != device);
+        }
+        for on in self.senders.values_mut() {
+            *on = on.filter(|on| *on != device);
+        }
+        for socket in self.sockets.values_mut() {
+            socket.on = socket.on.filter(|on| *on != device);
+        }
+    }
+
+    fn delete(&mut self, device: u64) {
+        self.unregister(device);
+        for program in self.programs.values_mut() {
+            program.on = program.on.filter(|on| *on != device);
+        }
+        for queue in self.queues.values_mut().filter(|queue| queue.on == Some(device)) {
+            queue.on = None;
+            self.lost += queue.frames.len() as u64;
+            queue.frames.clear();
+        }
+        self.devices.remove(&device);
+    }
+}
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            rng: Rng::new(seed),
+            fail_every: 0,
+            failed: 0,
+            devices: BTreeMap::new(),
+            rings: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            next: 0,
+            sent: Vec::new(),
+            lost: 0,
+            abandoned: 0,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens both halves of `port` for each of its cores in this world.
+    ///
+    /// # Errors
+    /// As [`super::open`].
+    pub fn open(&self, port: &LivePort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, OpenError> {
+        super::open_on(self, port, pool, log)
+    }
+
+    /// Creates the interface `name`, which is down, with `width` receive queues, and with this index
+    /// if it is free.
+    pub fn create(&self, name: &str, is_tap: bool, width: usize, index: Option<u32>) {
+        let mut state = self.state();
+        let free = index.filter(|index| !state.is_taken(*index));
+        let index = free.unwrap_or_else(|| state.index());
+        let number = state.number();
+        let device = Device {
+            name: name.into(),
+            index,
+            mtu: 1500,
+            is_up: false,
+            is_here: true,
+            is_tap,
+            strips_tags: true,
+            is_muffled: false,
+            width: width as u64,
+            program: None,
+            counts: Counts::default(),
+        };
+        state.devices.insert(number, device);
+    }
+
+    /// The index of the interface `name`, if it exists here.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<u32> {
+        let state = self.state();
+        Some(state.devices[&state.here(name)?].index)
+    }
+
+    fn change(&self, name: &str, what: impl FnOnce(&mut Device)) {
+        let mut state = self.state();
+        if let Some(device) = state.here(name)
+            && let Some(device) = state.devices.get_mut(&device)
+        {
+            what(device);
+        }
+    }
+
+    /// Sets the interface up or down.
+    pub fn set_up(&self, name: &str, is_up: bool) {
+        self.change(name, |device| device.is_up = is_up);
+    }
+
+    /// Changes its MTU.
+    pub fn set_mtu(&self, name: &str, mtu: u32) {
+        self.change(name, |device| device.mtu = mtu);
+    }
+
+    /// Changes whether the tags of received frames are stored separately.
+    pub fn set_strips_tags(&self, name: &str, strips: bool) {
+        self.change(name, |device| device.strips_tags = strips);
+    }
+
+    /// Renames it, unless that name is taken.
+    pub fn rename(&self, name: &str, to: &str) {
+        if self.index(to).is_none() {
+            self.change(name, |device| device.name = to.into());
+        }
+    }
+
+    /// Deletes it.
+    pub fn delete(&self, name: &str) {
+        let mut state = self.state();
+        if let Some(device) = state.here(name) {
+            state.delete(device);
+        }
+    }
+
+    /// Moves it to another namespace.
+    pub fn move_away(&self, name: &str) {
+        let mut state = self.state();
+        let Some(number) = state.here(name) else { return };
+        state.unregister(number);
+        if let Some(device) = state.devices.get_mut(&number) {
+            (device.is_here, device.is_up) = (false, false);
+        }
+    }
+
+    /// Moves an interface that is elsewhere back, unless its name is taken here; with a new index if
+    /// `renumber`. Returns whether there was one.
+    pub fn move_back(&self, name: &str, renumber: bool) -> bool {
+        let mut state = self.state();
+        let away = |device: &Device| !device.is_here && device.name == name;
+        let found = state.devices.iter().find(|(_, device)| away(device)).map(|(at, _)| *at);
+        let Some(number) = found.filter(|_| state.here(name).is_none()) else { return false };
+        let new = state.index();
+        let renumber = renumber || state.is_taken(state.devices[&number].index);
+        if let Some(device) = state.devices.get_mut(&number) {
+            device.is_here = true;
+            device.index = if renumber { new } else { device.index };
+        }
+        true
+    }
+
+    /// Keeps all frames from the port, which stays bound: its filters, or the entries of its
+    /// map, are changed by another process. A port that is opened again receives.
+    pub fn muffle(&self, name: &str) {
+        let mut state = self.state();
+        let Some(number) = state.here(name) else { return };
+        for ring in state.rings.values_mut().filter(|ring| ring.on == Some(number)) {
+            ring.is_silent = true;
+        }
+        for program in state.programs.values_mut().filter(|program| program.on == Some(number)) {
+            program.sockets.clear();
+        }
+        if let Some(device) = state.devices.get_mut(&number) {
+            device.is_muffled = device.is_tap;
+        }
+    }
+
+    /// One of `every` calls fails from now on; 0 for none.
+    pub fn fail(&self, every: u64) {
+        self.state().fail_every = every;
+    }
+
+    /// Number of calls that failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.state().failed
+    }
+
+    /// A frame comes to the interface `name`: from the wire, or from the host of a TAP.
+    pub fn offer(&self, name: &str, frame: &[u8]) -> Offered {
+        let mut state = self.state();
+        let Some(number) = state.here(name).filter(|number| state.devices[number].is_up) else {
+            return Offered::Nobody;
+        };
+        if state.devices[&number].is_tap {
+            return state.offer_tap(number, frame);
+        }
+        if let Some(device) = state.devices.get_mut(&number) {
+            device.counts.received += 1;
+        }
+        match state.devices[&number].program {
+            Some(program) => state.offer_xdp(number, program, frame),
+            None => state.offer_rings(number, frame),
+        }
+    }
+
+    /// Takes the frames that were transmitted, with the name of their interface.
+    #[must_use]
+    pub fn sent(&self) -> Vec<(String, Vec<u8>)> {
+        std::mem::take(&mut self.state().sent)
+    }
+
+    /// Frames that the kernel had accepted and lost: those that waited in a queue of a TAP that was
+    /// deleted, and those that waited to be sent by an AF_XDP socket that was closed.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.state().lost
+    }
+
+    /// Frames that waited for a port when it closed its ring, queue or socket.
+    #[must_use]
+    pub fn abandoned(&self) -> u64 {
+        self.state().abandoned
+    }
+}
+
+/// Looks at an interface.
+pub(super) struct WorldLink(World, String);
+
+impl Link for WorldLink {
+    fn look(&mut self) -> io::Result<Option<LinkState>> {
+        let mut state = self.0.state();
+        state.call()?;
+        Ok(state.here(&self.1).map(|number| {
+            let Device { index, mtu, is_up, .. } = state.devices[&number];
+            LinkState { index, mtu, is_up }
+        }))
+    }
+
+    fn counts(&mut self) -> Option<Counts> {
+        let mut state = self.0.state();
+        state.call().ok()?;
+        Some(state.devices[&state.here(&self.1)?].counts)
+    }
+}
+
+impl System for World {
+    type Link = WorldLink;
+    type Ring = packet::WorldRing;
+    type Sender = packet::WorldSender;
+    type Queue = tun::WorldQueue;
+    type Socket = xdp::WorldSocket;
+    type Program = xdp::WorldProgram;
+
+    fn link(&self, name: &str) -> io::Result<WorldLink> {
+        Ok(WorldLink(self.clone(), name.into()))
+    }
+
+    fn find(&self, name: &str) -> Result<Interface, OpenError> {
+        let mut state = self.state();
+        state.open("looking up an interface")?;
+        let gone = || OpenError::new(format!("there is no interface '{name}'"), "create it");
+        let Device { index, mtu, is_up, .. } = state.devices[&state.here(name).ok_or_else(gone)?];
+        Ok(Interface { name: name.into(), index, mtu, is_up })
+    }
+
+    fn rings(
+        &self,
+        on: &Interface,
+        count: usize,
+        how: Settings,
+    ) -> Result<Vec<Self::Ring>, OpenError> {
+        packet::rings(self, on, count, how)
+    }
+
+    fn sender(&self, on: &Interface, _bypass: bool) -> Result<Self::Sender, OpenError> {
+        packet::sender(self, on)
+    }
+
+    fn queues(
+        &self,
+        name: &str,
+        count: usize,
+        _programs: &Programs,
+    ) -> io::Result<(Vec<Self::Queue>, u32)> {
+        tun::queues(self, name, count)
+    }
+
+    fn programs(&self, _processors: Option<&[u32]>) -> Result<Programs, OpenError> {
+        Ok(Programs::default())
+    }
+
+    fn set_up(&self, name: &str, _how: tap::Settings) -> Result<Interface, OpenError> {
+        Self::set_up(self, name, true);
+        self.find(name)
+    }
+
+    fn program(&self, on: &Interface, _rules: &Rules) -> Result<Self::Program, OpenError> {
+        xdp::program(self, on)
+    }
+
+    fn socket(
+        &self,
+        on: &Interface,
+        queue: u32,
+        umem: &Umem,
+        how: af_xdp::Settings,
+    ) -> Result<Self::Socket, OpenError> {
+        xdp::socket(self, on, queue, umem, how)
+    }
+}
