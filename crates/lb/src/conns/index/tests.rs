@@ -43,7 +43,7 @@ fn crafted() -> Vec<ConnKey> {
 
 /// The buckets that are read for a SYN of each of these connections.
 fn costs(conns: &mut Conns, seed: u64, all: &[ConnKey]) -> Vec<u64> {
-    let owner = Owner { backend: 1, service: 0 };
+    let owner = Owner { backend: 1, service: 0, sees_answers: false };
     let cost = |conn: &ConnKey| {
         let (hash, before) = (conn.hash(seed), READS.get());
         if conns.find(conn, hash, 0).is_none() {
