@@ -13,7 +13,7 @@ use crate::set::ActionSet;
 /// The deepest chain of groups that is explained.
 const DEEPEST: usize = 8;
 
-/// What is told about a frame.
+/// The explanation of one frame.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// A sentence for each output, and for each group with the bucket that it chooses.
