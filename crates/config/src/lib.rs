@@ -155,7 +155,7 @@ pub struct YardConfig {
     /// The seed of all random choices: table hashes and the random hash key.
     pub seed: u64,
     /// The address at which metrics are served, as `127.0.0.1:9464`; empty serves none.
-    pub metrics: Option<String>,
+    pub metrics: Option<Spanned<String>>,
 }
 
 impl Default for YardConfig {
@@ -432,7 +432,11 @@ impl Config {
     /// The address at which metrics are served, as the user wrote it.
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {
-        self.yard.metrics.as_deref()
+        self.yard
+            .metrics
+            .as_ref()
+            .map(|text| text.get_ref().as_str())
+            .filter(|text| !text.is_empty())
     }
 
     /// The number of the port with this name.
