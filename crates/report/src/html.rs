@@ -16,7 +16,7 @@ use crate::theme;
 
 /// Why a page could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot write the page: {source} (is the folder there and writable?)", path.display())]
+#[error("{}: cannot write the page: {source}; name a file in a folder that exists and is writable", path.display())]
 pub struct WriteError {
     /// The file that was to be written; it is unchanged.
     pub path: PathBuf,
@@ -58,7 +58,13 @@ pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
 
 /// The error of the system without the name of the temporary file, which the user does not know.
 fn of_system(error: std::io::Error) -> std::io::Error {
-    if error.get_ref().is_some() { error.kind().into() } else { error }
+    if error.get_ref().is_none() {
+        return error;
+    }
+    match error.kind() {
+        kind @ std::io::ErrorKind::NotFound => std::io::Error::new(kind, "there is no such folder"),
+        kind => kind.into(),
+    }
 }
 
 const fn tone_class(tone: Tone) -> Option<&'static str> {

@@ -120,6 +120,13 @@ impl IntoScale for (f64, &'static str) {
     }
 }
 
+/// A number of things as text, such as `1 queue` and `1,200 queues`.
+#[must_use]
+pub fn counted(value: u64, thing: &str) -> String {
+    let plural = if value == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", exact(value))
+}
+
 /// A whole number with all its digits and separators: `1,234,567`.
 #[must_use]
 pub fn exact(value: u64) -> String {

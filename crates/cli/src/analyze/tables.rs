@@ -147,13 +147,13 @@ pub(crate) fn host_line(analysis: &Analysis) -> String {
         _ => format!("\nRSS key: {}, {}", setup.rss_key_source, setup.rss_key),
     };
     format!(
-        "{}, {} queues{reach}, {} cores; {side}: it receives {} packets in {} flows, sends {}\n\
+        "{}, {}{reach}, {}; {side}: it receives {} in {}, sends {}\n\
          Model: {consumers}; {moving}; a core needs {} per frame{key}",
         setup.adapter,
-        setup.queues,
-        setup.cores,
-        num::exact(traffic.received),
-        num::exact(traffic.received_flows),
+        num::counted(setup.queues.into(), "queue"),
+        num::counted(setup.cores.into(), "core"),
+        num::counted(traffic.received, "packet"),
+        num::counted(traffic.received_flows, "flow"),
         num::exact(traffic.transmitted),
         Unit::Nanos.show(setup.service_ns as f64),
     )

@@ -1,7 +1,7 @@
 //! An [`Explanation`] as text.
 
 use flowyard_analyze::{Answers, Explanation, FdirAnswer, RssAnswer, Verdict};
-use flowyard_report::{Cell, Column, Style, Table, Tone};
+use flowyard_report::{Cell, Column, Style, Table, Tone, num};
 
 pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
     let mut text = String::new();
@@ -11,8 +11,10 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
         text += if packet.received { ", received by the host\n" } else { ", sent by the host\n" };
     }
     text += &format!(
-        "{}, {} queues, {} cores\n",
-        explanation.adapter, explanation.queues, explanation.cores
+        "{}, {}, {}\n",
+        explanation.adapter,
+        num::counted(explanation.queues.into(), "queue"),
+        num::counted(explanation.cores.into(), "core")
     );
     if let (Some(key), Some(source)) = (&explanation.rss_key, &explanation.rss_key_source) {
         text += &format!("RSS key: {source}\n  {key}\n");
