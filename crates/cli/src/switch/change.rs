@@ -30,7 +30,8 @@ pub(super) struct Texts {
 /// How the lines of a file are sent.
 #[derive(clap::Args)]
 pub(super) struct How {
-    /// Send the lines of a file one by one, not as a bundle; if some are refused, the others stay in force
+    /// Send the lines of a file one by one, not as a bundle (a group of changes of which the switch makes
+    /// all or none); if some are refused, the others stay in force
     #[arg(long)]
     one_by_one: bool,
 }
@@ -40,7 +41,7 @@ pub(super) struct InFile {
     #[command(flatten)]
     at: At,
 
-    /// File with one flow or group in each line; - reads standard input
+    /// File with one entry (flow or group, as the command says) in each line; - reads standard input
     file: String,
 
     #[command(flatten)]
@@ -52,8 +53,8 @@ pub(super) struct Which {
     #[command(flatten)]
     at: At,
 
-    /// The match of the entries, such as tcp,nw_dst=10.0.0.0/8, or the number of a group or meter; in the
-    /// syntax of ovs-ofctl [default: all]
+    /// Which entries, in the syntax of ovs-ofctl: flows by their match, as tcp,nw_dst=10.0.0.0/8; groups as
+    /// group_id=1; meters as meter=1 [default: all]
     #[arg(default_value = "", hide_default_value = true)]
     text: String,
 }
