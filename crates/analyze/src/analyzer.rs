@@ -233,6 +233,8 @@ impl Analyzer {
     /// for each, so that the cache misses of the flow table overlap.
     fn place(&mut self, packets: &mut [Packet]) {
         let Self { flows, threads, setup, .. } = self;
+        let is_foreign = |packet: &&Packet| packet.key.is_ip() && !setup.local.is_end(&packet.key);
+        self.counts.traffic.foreign += packets.iter().filter(is_foreign).count() as u64;
         let mut keys = [None; LANES];
         for (packet, key) in packets.iter().zip(&mut keys) {
             *key = packet.key.is_ip().then_some(&packet.key);

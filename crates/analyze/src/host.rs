@@ -28,6 +28,15 @@ pub enum Local {
 }
 
 impl Local {
+    /// Whether a packet comes from the host or goes to it. A host without given addresses is an end of every
+    /// connection.
+    pub(crate) fn is_end(&self, key: &FlowKey) -> bool {
+        let Self::Nets(nets) = self else { return true };
+        let inside =
+            |ip: Option<IpAddr>| ip.is_some_and(|ip| nets.iter().any(|net| net.contains(&ip)));
+        inside(key.src_ip()) || inside(key.dst_ip())
+    }
+
     /// Whether the host receives the direction of a connection's first frame; `None` if it receives
     /// both directions.
     pub(crate) fn receives(&self, first: &FlowKey) -> Option<bool> {

@@ -277,6 +277,9 @@ impl Setup {
     pub(crate) fn notes(&self, traffic: &Traffic) -> Vec<String> {
         let mut notes: Vec<_> = self.key_note().into_iter().collect();
         let name = self.adapter.name;
+        if traffic.foreign > 0 {
+            notes.push(format!("{} of {} packets are neither from nor to {} (--local). They count as received, as an adapter in promiscuous mode receives them.", traffic.foreign, traffic.packets, self.local));
+        }
         if traffic.transmitted == 0 && traffic.received > 0 {
             notes.push("The host transmits nothing in this capture (see --local), so policies that learn from transmitted packets learn nothing.".to_owned());
         }

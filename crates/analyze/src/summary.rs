@@ -92,6 +92,9 @@ pub struct Traffic {
     pub received: u64,
     /// Packets the host transmits.
     pub transmitted: u64,
+    /// IP packets neither from nor to the addresses of the host, if these are given; they count as received, as
+    /// an adapter in promiscuous mode receives them.
+    pub foreign: u64,
     /// Connections: 5-tuples, with both directions counted once.
     pub connections: u64,
     /// Flows (5-tuples of one direction) that the host receives.

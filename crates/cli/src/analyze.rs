@@ -89,9 +89,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         tell("interrupted; the report is about the packets that were read until then");
     }
     let analysis = analyzer.finish();
+    is_of_the_host(&analysis)?;
     print(&analysis, args)?;
     refused_rules(&analysis).iter().for_each(|line| tell(line));
     damage(&analysis)
+}
+
+/// Refuses addresses of the host that no packet has: then nothing in the report would be about the host.
+fn is_of_the_host(analysis: &Analysis) -> Result<(), Stop> {
+    let traffic = &analysis.traffic;
+    if traffic.foreign == 0 || traffic.foreign + traffic.not_ip < traffic.packets {
+        return Ok(());
+    }
+    Err(bad_input(format!(
+        "--local: none of the {} packets comes from or goes to {}; name an address that is in the capture, or write \
+         --local all for a monitor that receives every packet",
+        traffic.packets, analysis.setup.local
+    )))
 }
 
 /// Says something on standard error, where it is seen also if the report goes into a file.

@@ -23,12 +23,15 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The adapter if `--adapter` is not given.
+const DEFAULT_ADAPTER: &str = "x520";
+
 /// The simulated adapter and host. Equal arguments and equal captures give equal results.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Adapter model to simulate; `flowyard adapters` lists them
-    #[arg(long, value_name = "NAME", default_value = "x520", help_heading = "Adapter")]
-    adapter: String,
+    /// Adapter model to simulate; `flowyard adapters` lists them [default: x520]
+    #[arg(long, value_name = "NAME", help_heading = "Adapter")]
+    adapter: Option<String>,
 
     /// Number of receive queues, 1 to 1024 [default: 16, or as --rss-from says, or 1 for an adapter
     /// without RSS]
@@ -115,15 +118,18 @@ enum FilterMemory {
 impl ModelArgs {
     /// The setup that these arguments describe. `analyze` adds its own thresholds and window.
     pub(crate) fn setup(&self) -> Result<Setup, Stop> {
-        let adapter = Profile::find(&self.adapter).ok_or_else(|| {
+        let name = self.adapter.as_deref().unwrap_or(DEFAULT_ADAPTER);
+        let adapter = Profile::find(name).ok_or_else(|| {
             let names: Vec<_> = Profile::ALL.iter().map(|profile| profile.name).collect();
             bad_input(format!(
-                "--adapter: there is no model of '{}'; choose one of {}",
-                self.adapter,
+                "--adapter: there is no model of '{name}'; choose one of {}",
                 names.join(", ")
             ))
         })?;
         let port = self.rss.port()?;
+        if let (None, Some(port)) = (&self.adapter, &port) {
+            rss::is_of_default(port, adapter)?;
+        }
         let queues = self.queues.or(port.as_ref().and_then(|port| port.queues));
         let queues = queues.unwrap_or(if adapter.rss.is_some() { 16 } else { 1 });
         if queues == 0 || queues > 1024 {

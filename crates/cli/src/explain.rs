@@ -83,9 +83,11 @@ fn as_file(text: &str) -> Option<String> {
     let looks =
         |name: &str| [".pcap", ".pcapng", ".gz", ".cap"].iter().any(|end| name.ends_with(end));
     if std::path::Path::new(file).is_file() {
-        return Some(format!(
-            "{file}: '{number}' is not a packet number; write {file}:1 for the first packet"
-        ));
+        let what = match number {
+            "" => "this is a capture, and no packet number follows".to_owned(),
+            number => format!("'{number}' is not a packet number"),
+        };
+        return Some(format!("{file}: {what}; write {file}:1 for the first packet"));
     }
     looks(file).then(|| format!("{file}: there is no such capture file; check the path"))
 }

@@ -178,6 +178,14 @@ fn usage(error: &clap::Error) -> String {
         };
         line += part.trim();
     }
+    // Followed by an example that is made from the value.
+    if let Some(at) = line.find("time unit needed") {
+        line.truncate(at);
+        line += "the unit is missing; write a time as 5s, 5ms or 5us";
+    }
+    for (said, plain) in PLAIN {
+        line = line.replace(said, plain);
+    }
     ranges(&line) + "; try --help"
 }
 
@@ -197,6 +205,15 @@ fn ranges(line: &str) -> String {
     let behind = if behind.is_empty() { String::new() } else { format!(";{behind}") };
     format!("{front}: must be {limits}{behind}")
 }
+
+/// Errors of parsers of values, which name no fix, and what is said in their place.
+const PLAIN: [(&str, &str); 5] = [
+    ("invalid float literal", "this is not a number; write one such as 2 or 0.5"),
+    ("invalid digit found in string", "this is not a whole number from 0 on; write one such as 5"),
+    ("cannot parse integer from empty string", "the number is missing; write one such as 5"),
+    ("cannot parse float from empty string", "the number is missing; write one such as 0.5"),
+    ("expected number at 0", "this is not a time; write one as 5s, 5ms or 5us"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -219,6 +236,23 @@ mod tests {
         );
         assert!(
             said("flowyard analyze --plicy x y").contains("similar argument exists: '--policy'")
+        );
+        let wrong = |line: &str, fix: &str| assert!(said(line).contains(fix), "{}", said(line));
+        wrong(
+            "flowyard show flows --seconds abc",
+            "this is not a number; write one such as 2 or 0.5",
+        );
+        wrong(
+            "flowyard lb set-weight web/a abc",
+            "this is not a whole number from 0 on; write one",
+        );
+        wrong(
+            "flowyard show tables --entries -1",
+            "this is not a whole number from 0 on; write one",
+        );
+        wrong(
+            "flowyard analyze x --migrate-every 5",
+            "the unit is missing; write a time as 5s, 5ms",
         );
         assert!(said("flowyard analyse x").contains("similar subcommand exists: 'analyze'"));
         let range = said("flowyard bench rfc2544 --repeat 150");

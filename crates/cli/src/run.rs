@@ -17,7 +17,7 @@ use std::time::Duration;
 use self::open::Open;
 use flowyard_config::Config;
 use flowyard_flow::Secret;
-use flowyard_operate::doctor::Wanted;
+use flowyard_operate::doctor::{Here, Wanted, offline};
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::pcap::Ender;
@@ -55,8 +55,9 @@ Examples:
   flowyard run yard.toml --metrics 9464 --log-format json
   flowyard run yard.toml --control /run/flowyard/yard.sock --control-group netops
 
-Ctrl-C drains: ports stop receiving, all frames inside are processed and transmitted, and the counters
-are printed. SIGHUP replaces the tables by those of the changed configuration without stopping.")]
+Ctrl-C drains: ports stop receiving, all frames inside are processed and
+transmitted, and the counters are printed. SIGHUP replaces the tables by those
+of the changed configuration without stopping.")]
 pub(crate) struct Args {
     /// Configuration file (TOML; see docs/run.md)
     #[arg(value_name = "CONFIG")]
@@ -127,17 +128,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         config.refuse_uplinks().map_err(bad_input)?;
     }
     let clock = crate::clock::new();
-    let log: Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
+    if !args.check {
+        args.log.start(); // before the ports open, which report how
+    }
+    let is_open = Arc::<AtomicBool>::default();
+    let opened = Arc::clone(&is_open);
+    // What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
+    let log: Log = Arc::new(move |port, what| match opened.load(Ordering::Relaxed) {
+        true => tracing::warn!(port, "{what}"),
+        false => tracing::info!(port, "{what}"),
+    });
     let switch = switch::Switch::plan(&config)?;
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     let yard = config.build_logged(parts, &log).map_err(bad_input)?;
+    is_open.store(true, Ordering::Relaxed);
     if args.check {
+        warn_of_pins(&config)?;
         let holds = capacity::text(&config);
         let name = args.config.display();
         return output::text(&format!("{name}: the configuration is valid\n{holds}"));
     }
-    args.log.start();
     let signals = Signals::catch(ender)?;
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
@@ -159,6 +170,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log"
         )))
     }
+}
+
+/// Warns of cores that would not be pinned on this machine. The configuration is valid: they run without.
+fn warn_of_pins(config: &Config) -> Result<(), Stop> {
+    let setup = config.resolve().map_err(bad_input)?;
+    let gone = offline(&Here, &Wanted::of(&setup));
+    if let Some(cpu) = gone.first() {
+        let what =
+            format!("CPU {cpu} is not online on this machine, so its core would not be pinned");
+        let fix = "'flowyard doctor CONFIG' names the CPUs that are";
+        let warning = config.error(config.yard.pin.span(), what, fix);
+        let _closed = writeln!(stderr(), "flowyard: warning: {warning}");
+    }
+    Ok(())
 }
 
 /// Simulates a scenario and compares the results with its expectations.

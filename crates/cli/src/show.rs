@@ -29,13 +29,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     ask: AskArgs,
 
-    /// With tables: maximum number of entries to list for each table
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    entries: usize,
+    /// With tables: maximum number of entries to list for each table [default: 20]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    entries: Option<usize>,
 
-    /// With flows: time during which frames are counted, in seconds, at most 60
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    seconds: f64,
+    /// With flows: time during which frames are counted, in seconds, at most 60 [default: 1]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    seconds: Option<f64>,
 }
 
 /// The instance to query, and the format of the output.
@@ -79,20 +79,28 @@ pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    if let (Some(_), false) = (args.entries, matches!(args.what, What::Tables)) {
+        return Err(bad_input("--entries: only 'show tables' lists entries; leave it out"));
+    }
+    if let (Some(seconds), false) = (args.seconds, matches!(args.what, What::Flows)) {
+        return Err(bad_input(format!(
+            "--seconds: only 'show flows' counts for a time; for rates of cores and queues use 'flowyard top --once \
+             --interval {seconds}'"
+        )));
+    }
+    let (entries, seconds) = (args.entries.unwrap_or(20), args.seconds.unwrap_or(1.0));
+    if !(seconds > 0.0 && seconds <= 60.0) {
+        return Err(bad_input("--seconds: must be more than 0 and at most 60"));
+    }
     let mut client = args.ask.connect()?;
     let ask = &args.ask;
     match args.what {
         What::Tables => {
-            let all: Tables =
-                client.ask(&Request::Tables { entries: args.entries }).map_err(refused)?;
-            ask.print(TABLES, &all, |all| tables::tables(all, args.entries))
+            let all: Tables = client.ask(&Request::Tables { entries }).map_err(refused)?;
+            ask.print(TABLES, &all, |all| tables::tables(all, entries))
         }
         What::Flows => {
-            if !(args.seconds > 0.0 && args.seconds <= 60.0) {
-                return Err(bad_input("--seconds: must be more than 0 and at most 60"));
-            }
-            let all: Flows =
-                client.ask(&Request::Flows { seconds: args.seconds }).map_err(refused)?;
+            let all: Flows = client.ask(&Request::Flows { seconds }).map_err(refused)?;
             ask.print(FLOWS, &all, tables::flows)
         }
         What::Elephants => {
@@ -148,9 +156,10 @@ pub(crate) fn text(tables: &[Table], style: &Style) -> String {
 /// refused is wrong use (status 2).
 pub(crate) fn refused(error: ClientError) -> Stop {
     match error {
-        ClientError::Gone(_) | ClientError::Nobody { .. } | ClientError::Absent(_) => {
-            Stop::Failed(anyhow::anyhow!("{error}"))
-        }
+        ClientError::Gone(_)
+        | ClientError::Nobody { .. }
+        | ClientError::Absent(_)
+        | ClientError::Silent(_) => Stop::Failed(anyhow::anyhow!("{error}")),
         _ => bad_input(error),
     }
 }

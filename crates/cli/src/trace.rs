@@ -22,7 +22,7 @@ With --drops, the command finds a flow that loses frames for that reason, traces
 frames that were dropped for it and how to avoid that.")]
 pub(crate) struct Args {
     /// The flow to trace, as 'PROTO SRC:PORT > DST:PORT'
-    #[arg(value_name = "FLOW", required_unless_present = "drops", conflicts_with = "drops")]
+    #[arg(value_name = "FLOW", conflicts_with = "drops")]
     flow: Option<String>,
 
     /// Trace a flow whose frames are dropped for this reason: one of those that `flowyard show drops`
@@ -53,6 +53,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.count == 0 {
         return Err(bad_input("--count: must be at least 1"));
     }
+    if args.flow.is_none() && args.drops.is_none() {
+        return Err(bad_input(
+            "there is nothing to trace; name a flow, such as 'tcp 10.0.0.1:40000 > 10.0.0.2:443', or write --drops \
+             REASON (or --drops any) to follow a flow that loses frames",
+        ));
+    }
     let mut client = args.ask.connect()?;
     let request = Request::Trace(TraceRequest {
         flow: args.flow.clone(),
@@ -75,7 +81,8 @@ fn text(trace: &Trace) -> String {
         let _infallible = text.write_fmt(line);
     };
     for (number, story) in (1..).zip(&trace.frames) {
-        put(&mut text, format_args!("frame {number}: {}\n", story.outcome));
+        let direction = if story.reverse { " (reverse direction)" } else { "" };
+        put(&mut text, format_args!("frame {number}{direction}: {}\n", story.outcome));
         let began = story.steps.first().map_or(0.0, |step| step.at_s);
         for step in &story.steps {
             let after = (step.at_s - began).max(0.0) * 1e6;

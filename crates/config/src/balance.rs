@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_lb::quic;
-use flowyard_lb::{Backend, Conns, Control, Exit, Mode, Service, Timeouts};
+use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
@@ -161,20 +162,27 @@ impl Config {
     /// The first service that is wrong.
     pub(crate) fn control(&self) -> Result<Control, ConfigError> {
         let balance = self.balance();
-        Control::new(self.services()?, *balance.entries.get_ref(), self.balancer_seed()).map_err(
-            |error| {
-                let service =
-                    self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
-                let backend =
-                    service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
-                let span = match (backend, service) {
-                    (Some(backend), _) => backend.get_ref().name.span(),
-                    (None, Some(service)) => service.get_ref().name.span(),
-                    (None, None) => 0..0,
-                };
-                self.split(span, &error.to_string())
-            },
-        )
+        let seed = self.balancer_seed();
+        Control::new(self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
+            let service =
+                self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
+            let backend =
+                service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
+            let (backend, service) = (backend.map(Spanned::get_ref), service.map(Spanned::get_ref));
+            let span = match (&error.what, backend, service) {
+                (BadWhat::Maglev(BadMaglev::Entries { .. }), ..) => {
+                    return self.split(balance.entries.span(), &error.what.to_string());
+                }
+                (BadWhat::Family(_) | BadWhat::Returns(..), Some(backend), _) => {
+                    backend.addr.span()
+                }
+                (_, Some(backend), _) => backend.name.span(),
+                (BadWhat::Ports | BadWhat::Overlap(_), None, Some(service)) => service.port.span(),
+                (_, None, Some(service)) => service.name.span(),
+                (_, None, None) => 0..0,
+            };
+            self.split(span, &error.to_string())
+        })
     }
 
     /// The other settings of the balancer.
@@ -246,6 +254,7 @@ pub(crate) fn check(config: &Config) -> Checked {
     let settings = config.balance_settings()?;
     config.control()?;
     limits(config, &balance, settings.opening_most)?;
+    config.service.iter().try_for_each(|service| own(config, &balance, service.get_ref()))?;
     let local =
         |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
     // Local addresses are assigned to cores in turn; fullnat needs one on each core that works.
@@ -312,6 +321,46 @@ fn limits(config: &Config, balance: &BalanceConfig, all: usize) -> Checked {
     let fix =
         "lower 'opening' of the service, or raise its 'connections' or 'opening' in [balance]";
     Err(config.error(service.opening.span(), what, fix))
+}
+
+/// Checks the names of a service and of its backends, and that nothing else has its VIP.
+fn own(config: &Config, balance: &BalanceConfig, service: &ServiceConfig) -> Checked {
+    let backends = || service.backend.iter().map(Spanned::get_ref);
+    for name in std::iter::once(&service.name).chain(backends().map(|backend| &backend.name)) {
+        let text = name.get_ref();
+        if text.is_empty()
+            || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
+        {
+            let what =
+                format!("'{text}' is not a name that 'flowyard lb' can address as SERVICE/BACKEND");
+            let fix = "write at least one character, without blanks and '/'";
+            return Err(config.error(name.span(), what, fix));
+        }
+    }
+    let vip = config.address(&service.vip)?;
+    let is_vip = |text: &&Spanned<String>| text.get_ref().parse::<IpAddr>() == Ok(vip);
+    if let Some(addr) = backends().map(|backend| &backend.addr).find(is_vip) {
+        let what = format!("the backend has the address of its own service, {vip}");
+        let fix = "write the address of the server itself; with mode dsr or a tunnel, it has the VIP in addition";
+        return Err(config.error(addr.span(), what, fix));
+    }
+    let name = service.name.get_ref();
+    if let Some(addr) = balance.local.iter().find(is_vip) {
+        let what = format!(
+            "{vip} is the VIP of service '{name}', so replies could not be told from requests"
+        );
+        return Err(config.error(addr.span(), what, "use another address in 'local'"));
+    }
+    if let Some(addr) = balance.address.values().flatten().find(is_vip) {
+        let what =
+            format!("{vip} is the VIP of service '{name}', so two ports would answer for it");
+        return Err(config.error(
+            addr.span(),
+            what,
+            "use an address of the port itself in 'address'",
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

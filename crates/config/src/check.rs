@@ -1,6 +1,7 @@
 //! Checks that serde cannot make: unknown names, unknown cores, and sizes that are not possible.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -102,6 +103,14 @@ fn yard(config: &Config) -> Checked {
         let what = format!("{pins} processors are named for {cores} cores");
         let fix = "name one for each core, or leave 'pin' out";
         return Err(config.error(yard.pin.span(), what, fix));
+    }
+    if let (Some(text), Some(at)) = (config.metrics(), &yard.metrics)
+        && text.parse::<u16>().is_err()
+        && text.parse::<SocketAddr>().is_err()
+    {
+        let fix =
+            "write an IP address and port such as \"127.0.0.1:9464\", or a port from 0 to 65535";
+        return Err(config.error(at.span(), format!("'{text}' is not an address"), fix));
     }
     let bytes = *yard.buffer_bytes.get_ref();
     if !(64..=LONGEST).contains(&bytes) {

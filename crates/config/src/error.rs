@@ -24,7 +24,13 @@ impl ConfigError {
     /// The file cannot be read.
     #[must_use]
     pub fn unread(file: &str, error: &std::io::Error) -> Self {
-        let (what, fix) = (format!("cannot be read: {error}"), "name a readable file".into());
+        let (what, fix) = match error.kind() {
+            std::io::ErrorKind::InvalidData => (
+                "this is not a text file".into(),
+                "name a configuration in TOML (a capture is the 'in' of a [[port]])".into(),
+            ),
+            _ => (format!("cannot be read: {error}"), "name a readable file".into()),
+        };
         Self { file: file.into(), line: 0, column: 0, what, fix }
     }
 
@@ -74,6 +80,11 @@ impl Source {
             );
         }
         if let Some((key, _)) = quoted("missing field ") {
+            if key == "work" {
+                let fix =
+                    "add one that says what happens to frames, such as: [work] kind = \"forward\"";
+                return self.error(span, "there is no [work] section", fix);
+            }
             let (what, fix) = (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
             return self.error(span, what, fix);
         }
@@ -81,19 +92,22 @@ impl Source {
             && let Some((found, wanted)) = said.split_once(", expected ")
         {
             let found = found.replace('`', "'");
-            return self.error(
-                span,
-                format!("{found} has the wrong type"),
-                format!("write {}", readable(wanted)),
-            );
+            let what = format!("{found} has the wrong type");
+            if let Some((what, fix)) = self.section(&span, wanted) {
+                return self.error(span, what, fix);
+            }
+            let fix = format!("write {}", self.example(&span, wanted));
+            return self.error(span, what, fix);
         }
         if let Some(said) = said.strip_prefix("invalid value: ")
             && let Some((found, wanted)) = said.split_once(", expected ")
         {
             let found = found.replace('`', "'");
+            let is =
+                if found.starts_with("string") { "is not possible" } else { "is out of range" };
             return self.error(
                 span,
-                format!("{found} is out of range"),
+                format!("{found} {is}"),
                 format!("write {}", readable(wanted)),
             );
         }
@@ -114,6 +128,67 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The problem and the fix if a heading has the wrong number of brackets: `[queue]` instead of `[[queue]]`, or
+    /// the reverse.
+    fn section(&self, span: &Range<usize>, wanted: &str) -> Option<(String, String)> {
+        let line = self.text.get(span.start..)?.lines().next()?.trim();
+        let line = line.split_once('#').map_or(line, |(heading, _)| heading.trim_end());
+        let inner = line.strip_prefix('[')?.strip_suffix(']')?;
+        let of_list = inner.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+        let is_heading = |name: &str| !name.is_empty() && name.chars().all(is_key);
+        match of_list {
+            None if wanted == "a sequence" && is_heading(inner) => Some((
+                format!(
+                    "[{inner}] would be the only section of this name, but there can be several"
+                ),
+                format!("write [[{inner}]]"),
+            )),
+            Some(name) if wanted != "a sequence" && is_heading(name) => {
+                Some((format!("there can be only one section [{name}]"), format!("write [{name}]")))
+            }
+            _ => None,
+        }
+    }
+
+    /// What to write for the value at `span`, of which serde expects `wanted`: an example for keys whose value is
+    /// a list or a map, and otherwise the type in words.
+    fn example(&self, span: &Range<usize>, wanted: &str) -> String {
+        let before = self.text.get(..span.start).unwrap_or_default().trim_end();
+        let key = before.strip_suffix('=').map_or("", str::trim_end);
+        let key = key.rsplit(|c: char| !is_key(c)).next().unwrap_or_default();
+        let key = key.rsplit('.').next().unwrap_or_default();
+        EXAMPLES
+            .iter()
+            .find(|(known, kind, _)| *known == key && wanted == *kind)
+            .map_or_else(|| readable(wanted), |(.., example)| (*example).to_owned())
+    }
+}
+
+/// Whether this character is one of an unquoted key, possibly with dots.
+fn is_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// Examples of values, by the key and by what serde expects.
+const EXAMPLES: &[(&str, &str, &str)] = &[
+    ("address", "a map", "{ east = [\"10.0.1.254\"] }, the addresses by the name of the port"),
+    (
+        "pass",
+        "a map",
+        "{ west = \"other\" }: the port of reception, and the port by which frames leave",
+    ),
+    (
+        "ports",
+        "a map",
+        "{ west = \"east\" }: the port of reception, and the port by which frames leave",
+    ),
+    ("consumers", "a sequence", "a list such as [0, 1]"),
+    ("cores", "a sequence", "a list such as [0, 1]"),
+    ("pin", "a sequence", "a list such as [0, 1]"),
+    ("queues", "a sequence", "a list such as [0, 1]"),
+];
+
 /// What serde expects, in words: the names of Rust's types say nothing to a user.
 fn readable(wanted: &str) -> String {
     let number = |most: u64| format!("a whole number from 0 to {most}");
@@ -127,6 +202,8 @@ fn readable(wanted: &str) -> String {
         "a boolean" => "true or false".into(),
         "a string" => "text in quotes".into(),
         "a sequence" => "a list such as [\"a\", \"b\"]".into(),
+        "a map" => "keys and values in braces, such as { key = \"value\" }".into(),
+        _ if wanted.starts_with("struct ") => "a section, or keys and values in braces".into(),
         _ => wanted.into(),
     }
 }

@@ -161,7 +161,7 @@ pub struct YardConfig {
     /// they follow the secret of [`Config::set_secret`].
     pub seed: Option<u64>,
     /// The address at which metrics are served, as `127.0.0.1:9464`; empty serves none.
-    pub metrics: Option<String>,
+    pub metrics: Option<Spanned<String>>,
 }
 
 impl Default for YardConfig {
@@ -438,7 +438,11 @@ impl Config {
     /// The address at which metrics are served, as the user wrote it.
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {
-        self.yard.metrics.as_deref()
+        self.yard
+            .metrics
+            .as_ref()
+            .map(|text| text.get_ref().as_str())
+            .filter(|text| !text.is_empty())
     }
 
     /// The number of the port with this name.

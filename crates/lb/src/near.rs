@@ -1,16 +1,18 @@
 //! Suggestions for misspelt names in error messages.
 
-use strsim::levenshtein;
+use strsim::osa_distance;
 
 /// Text for an error message about the unknown name `word`: the closest of the `known` names if it is
-/// within two edits, otherwise the list of them.
+/// within two edits (one if `word` is short), otherwise the list of them. Two exchanged letters are one edit.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     /// The largest number of names in the list.
     const MOST: usize = 12;
-    match known.clone().min_by_key(|name| levenshtein(word, name)) {
+    // With two edits, a word of three letters is close to almost any other.
+    let most = if word.chars().count() <= 4 { 1 } else { 2 };
+    match known.clone().min_by_key(|name| osa_distance(word, name)) {
         None => "there are none".into(),
-        Some(name) if levenshtein(word, name) <= 2 => format!("did you mean '{name}'?"),
+        Some(name) if osa_distance(word, name) <= most => format!("did you mean '{name}'?"),
         Some(_) => {
             let names: Vec<_> = known.clone().take(MOST).collect();
             let more = match known.count().saturating_sub(MOST) {
@@ -31,6 +33,7 @@ mod tests {
         let near = |word: &str, known: &[&str]| nearest(word, known.iter().copied());
         assert_eq!(near("wbe", &["mail", "web"]), "did you mean 'web'?");
         assert_eq!(near("dns", &["mail", "web"]), "choose one of mail, web");
+        assert_eq!(near("icmp", &["tcp", "udp"]), "choose one of tcp, udp");
         assert_eq!(near("dns", &[]), "there are none");
         let many: Vec<String> = (10..30).map(|n| format!("backend-{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -4,10 +4,15 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::protocol::{Request, Response};
+
+/// How long an instance may take to answer, besides the time that the request itself asks for. A core that does
+/// not respond delays an answer by half a second; the rest is for machines with much other load.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request could not be answered.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +37,11 @@ pub enum ClientError {
     /// The connection ended before the answer was complete.
     #[error("'flowyard run' did not answer ({0}); it may have ended")]
     Gone(String),
+    /// There was no answer in time.
+    #[error(
+        "the instance did not answer within {0} s; it may be stopped or hang: see its log and its state in 'ps'"
+    )]
+    Silent(f64),
     /// The request was refused.
     #[error("{0}")]
     Refused(String),
@@ -59,14 +69,37 @@ impl Client {
     /// Sends `request` and waits for the answer.
     ///
     /// # Errors
-    /// The request was refused, or the connection ended.
+    /// The request was refused, the connection ended, or there was no answer in time.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
+        self.ask_within(request, PATIENCE.saturating_add(takes(request)))
+    }
+
+    fn ask_within<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        span: Duration,
+    ) -> Result<T, ClientError> {
         let gone = |error: String| ClientError::Gone(error);
+        let lost = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ClientError::Silent(span.as_secs_f64())
+            }
+            _ => gone(error.to_string()),
+        };
         let mut line = serde_json::to_vec(request).map_err(|error| gone(error.to_string()))?;
         line.push(b'\n');
-        self.0.get_mut().write_all(&line).map_err(|error| gone(error.to_string()))?;
+        let stream = self.0.get_mut();
+        stream.set_read_timeout(Some(span)).map_err(lost)?;
+        stream.set_write_timeout(Some(span)).map_err(lost)?;
+        // A server that refuses a connection says why before it closes it: then the request cannot be written,
+        // but the answer can be read.
+        let written = stream.write_all(&line);
         let mut answer = Vec::new();
-        self.0.read_until(b'\n', &mut answer).map_err(|error| gone(error.to_string()))?;
+        let read = self.0.read_until(b'\n', &mut answer);
+        if answer.last() != Some(&b'\n') {
+            written.map_err(lost)?;
+            read.map_err(lost)?;
+        }
         if answer.is_empty() {
             return Err(gone("it closed the connection".into()));
         }
@@ -76,6 +109,16 @@ impl Client {
             Err(error) => Err(gone(error.to_string())),
         }
     }
+}
+
+/// The time that the request itself asks the instance to take.
+fn takes(request: &Request) -> Duration {
+    let seconds = match request {
+        Request::Flows { seconds } => *seconds,
+        Request::Trace(trace) => trace.seconds,
+        _ => 0.0,
+    };
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 fn is_other_file(path: &Path) -> bool {
@@ -106,5 +149,32 @@ fn only() -> Result<PathBuf, ClientError> {
             let names = names.join(", ");
             Err(ClientError::Which(format!("several instances are running ({names}); {fix}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::protocol::Cores;
+
+    #[test]
+    fn an_instance_that_does_not_answer_is_not_waited_for_forever() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        let _hung = UnixListener::bind(&path).unwrap();
+        let mut client = Client::connect(Some(&path)).unwrap();
+        let silent = client.ask_within::<Cores>(&Request::Cores, Duration::from_millis(50));
+        let error = silent.unwrap_err();
+        assert!(matches!(error, ClientError::Silent(_)), "{error}");
+        assert!(error.to_string().contains("did not answer within 0.05 s"), "{error}");
+    }
+
+    #[test]
+    fn a_request_that_takes_time_is_waited_for_longer() {
+        assert_eq!(takes(&Request::Cores), Duration::ZERO);
+        assert_eq!(takes(&Request::Flows { seconds: 20.0 }), Duration::from_secs(20));
+        assert_eq!(takes(&Request::Flows { seconds: f64::NAN }), Duration::ZERO);
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives within
-//! 10 seconds; at most 16 connections are open; at most one trace and one count of flows run.
+//! 10 seconds; at most 16 connections are open; at most one trace and one count of flows run, and each ends
+//! when its client closes the connection.
 //! Thread-safety: one thread accepts connections, and each connection has a thread. Dropping the server
 //! removes the socket.
 
@@ -21,6 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use flowyard_yard::Handle;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
@@ -70,6 +72,9 @@ pub enum ControlError {
         source: io::Error,
     },
 }
+
+/// Whether the client of a request has gone, so that the work for it can end.
+pub(crate) type Gone<'a> = &'a dyn Fn() -> bool;
 
 /// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
@@ -226,8 +231,11 @@ struct Busy {
 fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
     if busy.connections.fetch_add(1, Ordering::AcqRel) >= MOST {
         busy.connections.fetch_sub(1, Ordering::AcqRel);
-        let text = "the control socket has too many connections; try again later";
-        let _gone = reply::<()>(&stream, &Response::Error(text.into()));
+        let text = format!(
+            "the control socket has too many connections ({MOST}); close one: end a 'flowyard top' or 'flowyard trace' \
+             that is not needed"
+        );
+        let _gone = reply::<()>(&stream, &Response::Error(text));
         return;
     }
     let (yard, connection) = (yard.clone(), Arc::clone(busy));
@@ -274,11 +282,11 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::Elephants => good(stream, answers::elephants(yard)),
         Request::Drops => good(stream, answers::drops(yard)),
         Request::Flows { seconds } => match busy.flows.try_lock() {
-            Ok(_one) => good(stream, flows::flows(yard, *seconds)),
+            Ok(_one) => good(stream, flows::flows(yard, *seconds, &|| is_closed(stream))),
             Err(_) => taken(stream, "count of flows"),
         },
         Request::Trace(request) => match busy.trace.try_lock() {
-            Ok(_one) => either(stream, trace::trace(yard, request)),
+            Ok(_one) => either(stream, trace::trace(yard, request, &|| is_closed(stream))),
             Err(_) => taken(stream, "trace"),
         },
         Request::Lb => either(stream, lb::services(yard)),
@@ -293,6 +301,15 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
             either(stream, lb::set_weight(yard, service, backend, *weight))
         }
     }
+}
+
+/// Whether the client closed the connection, so that no answer can reach it. A client that only sends nothing
+/// more (a shutdown of one direction) still waits for the answer.
+fn is_closed(stream: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Sends the answer, or the reason why there is none.

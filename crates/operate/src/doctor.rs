@@ -22,3 +22,9 @@ pub use machine::{Here, Machine, Offload, QueueCounts};
 pub fn examine(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     checks::all(machine, wanted)
 }
+
+/// The CPUs that cores are pinned to and that are not online; none if the CPUs that are online are unknown.
+#[must_use]
+pub fn offline(machine: &dyn Machine, wanted: &Wanted) -> Vec<usize> {
+    checks::offline(machine, wanted)
+}

@@ -110,12 +110,14 @@ const FIXES: [(DropReason, &str); 27] = [
     (
         DropReason::NoService,
         "no [[service]] has this address, protocol and port: add one, or set with 'pass' in [balance] by which \
-         port other frames leave; 'flowyard lb trace FLOW' shows which part does not match",
+         port other frames leave; 'flowyard lb trace FLOW' shows which part does not match; not an error for \
+         frames from backends that answer the balancer's own health checks: the port receives a copy of them",
     ),
     (
         DropReason::NoBackend,
-        "no backend of the service accepts new connections, because each is down, drained or has weight 0: see the \
-         health checks with 'flowyard lb show', or write all_down = \"use\"",
+        "no backend of the service accepts new connections, because each is down, drained or has weight 0: \
+         'flowyard lb trace FLOW' tells which; see the health checks with 'flowyard lb show', write all_down = \
+         \"use\", or undo a drain with 'flowyard lb drain SERVICE/BACKEND --undo'",
     ),
     (
         DropReason::Unresolved,

@@ -193,8 +193,10 @@ pub fn drain(
 ) -> Result<LbChange, String> {
     let hub = hub(yard)?;
     hub.drain(service, backend, drained, yard.now()).map_err(|error| error.to_string())?;
-    tracing::info!(service, backend, drained, "drain set manually");
-    changed(&hub, service, backend)
+    let change = changed(&hub, service, backend)?;
+    let weight = change.weight;
+    tracing::info!(service, backend, drained, weight, "drain set manually");
+    Ok(change)
 }
 
 /// Sets the weight of a backend manually; `None` restores the configured weight.
@@ -213,7 +215,17 @@ pub fn set_weight(
     }
     hub.set_weight(service, backend, weight, yard.now()).map_err(|error| error.to_string())?;
     tracing::info!(service, backend, weight, "weight set manually");
-    changed(&hub, service, backend)
+    let mut change = changed(&hub, service, backend)?;
+    if change.manually_drained {
+        let which =
+            weight.map_or("the configured weight".into(), |weight| format!("weight {weight}"));
+        let then = format!("{which} is used after 'flowyard lb drain {service}/{backend} --undo'");
+        change.note = Some(match change.note.take() {
+            Some(note) => format!("{then}; {note}"),
+            None => then,
+        });
+    }
+    Ok(change)
 }
 
 /// The state of a backend after a manual change.

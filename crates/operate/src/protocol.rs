@@ -379,6 +379,8 @@ pub struct Story {
     pub outcome: String,
     /// What can be done about the drop, if the frame was dropped.
     pub fix: Option<String>,
+    /// Whether the frame is of the reverse direction of the flow.
+    pub reverse: bool,
     /// In the order in which they happened.
     pub steps: Vec<StepState>,
 }

@@ -10,7 +10,8 @@
 //! the drops logged meanwhile, because which flows lose frames can change.
 //!
 //! Invariants: a story begins with the reception of its frame; it ends when the frame is sent or
-//! dropped, or when the trace ends. The filter is removed from all cores when the trace ends.
+//! dropped, or when the trace ends. The filter is removed from all cores when the trace ends. A trace ends early
+//! when its client closes the connection.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -23,6 +24,7 @@ use flowyard_yard::trace::{Dropped, Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::{PATIENCE, seconds};
+use crate::control::Gone;
 use crate::fix::{fix, fix_in};
 use crate::names::name;
 use crate::protocol::{StepState, Story, Trace, TraceRequest};
@@ -41,8 +43,13 @@ const MOST: usize = 10_000;
 /// The longest duration of a trace, in seconds.
 const LONGEST: f64 = 3600.0;
 
-/// Runs the requested trace.
-pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, String> {
+/// Runs the requested trace, until its client has `gone` at the latest.
+pub(crate) fn trace(
+    yard: &Handle,
+    request: &TraceRequest,
+    gone: Gone<'_>,
+) -> Result<Trace, String> {
+    let over = || yard.is_over() || gone();
     let span = if request.seconds > 0.0 { request.seconds.min(LONGEST) } else { 5.0 };
     let began = yard.now();
     let until = began.saturating_add(Duration::from_secs_f64(span).as_nanos() as Nanos);
@@ -52,7 +59,7 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
     };
     let (key, fixed) = match (&request.flow, wanted) {
         (Some(flow), _) => (FlowKey::from_str(flow).map_err(|error| error.to_string())?, true),
-        (None, Wanted::Drops(reason)) => match wait_for_victim(yard, reason, until) {
+        (None, Wanted::Drops(reason)) => match wait_for_victim(yard, reason, until, &over) {
             Some(key) => (key, false),
             None => return Ok(nobody(yard, reason, span)),
         },
@@ -63,9 +70,9 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
         }
     };
     let mut trace = if fixed {
-        follow_flow(yard, request, wanted, &key, [until; 2])
+        follow_flow(yard, request, wanted, &key, [until; 2], &over)
     } else {
-        follow_victims(yard, request, wanted, key, until)
+        follow_victims(yard, request, wanted, key, until, &over)
     };
     trace.seconds = seconds(yard.now().saturating_sub(began));
     trace.note = note(&trace, wanted);
@@ -79,12 +86,13 @@ fn follow_victims(
     wanted: Wanted,
     mut key: FlowKey,
     until: Nanos,
+    over: Over<'_>,
 ) -> Trace {
     loop {
         let start = yard.now();
         let round = until.min(start.saturating_add(ROUND.as_nanos() as Nanos));
-        let trace = follow_flow(yard, request, wanted, &key, [round, until]);
-        if !trace.frames.is_empty() || yard.now() >= until || over(yard) {
+        let trace = follow_flow(yard, request, wanted, &key, [round, until], over);
+        if !trace.frames.is_empty() || yard.now() >= until || over() {
             return trace;
         }
         if let Wanted::Drops(reason) = wanted {
@@ -101,12 +109,13 @@ fn follow_flow(
     wanted: Wanted,
     key: &FlowKey,
     [round, until]: [Nanos; 2],
+    over: Over<'_>,
 ) -> Trace {
     let (filter, events) = Filter::new(key, request.both, ROOM);
-    let mut stories = Stories::new(yard, wanted, request.count.clamp(1, MOST));
+    let mut stories = Stories::new(yard, key.flow(), wanted, request.count.clamp(1, MOST));
     let silent = follow(yard, Some(filter));
     let limit = |stories: &Stories| if stories.is_empty() { round } else { until };
-    while !stories.is_full() && yard.now() < limit(&stories) && !over(yard) {
+    while !stories.is_full() && yard.now() < limit(&stories) && !over() {
         stories.take(&events);
         thread::sleep(NAP);
     }
@@ -124,10 +133,8 @@ fn follow(yard: &Handle, filter: Option<Filter>) -> Vec<u16> {
     (0..).zip(answers).filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect()
 }
 
-/// Whether all cores have ended, so that no more events can come.
-fn over(yard: &Handle) -> bool {
-    yard.is_over()
-}
+/// Whether the trace ends early: all cores have ended, so that no more events can come, or the client has gone.
+type Over<'a> = &'a dyn Fn() -> bool;
 
 /// Which frames are reported.
 #[derive(Clone, Copy)]
@@ -162,12 +169,17 @@ fn reason(text: &str) -> Result<Option<DropReason>, String> {
 }
 
 /// The flow with the most logged drops for this reason. Waits for one until `until`.
-fn wait_for_victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<FlowKey> {
+fn wait_for_victim(
+    yard: &Handle,
+    reason: Option<DropReason>,
+    until: Nanos,
+    over: Over<'_>,
+) -> Option<FlowKey> {
     loop {
         if let Some(key) = victim(yard, reason, 0) {
             return Some(key);
         }
-        if yard.now() >= until || over(yard) {
+        if yard.now() >= until || over() {
             return None;
         }
         thread::sleep(NAP * 25);
@@ -232,6 +244,8 @@ fn note(trace: &Trace, wanted: Wanted) -> Option<String> {
 /// Assembles the events of each frame.
 struct Stories<'a> {
     yard: &'a Handle,
+    /// The flow that is followed.
+    flow: FlowKey,
     wanted: Wanted,
     count: usize,
     /// Names of the tables, by number.
@@ -244,7 +258,7 @@ struct Stories<'a> {
 }
 
 impl<'a> Stories<'a> {
-    fn new(yard: &'a Handle, wanted: Wanted, count: usize) -> Self {
+    fn new(yard: &'a Handle, flow: FlowKey, wanted: Wanted, count: usize) -> Self {
         let mut tables = (Vec::new(), 0);
         for answer in yard.ask(&Question::Tables { entries: 0 }, PATIENCE).into_iter().flatten() {
             if let Answer::Tables(of) = answer {
@@ -252,7 +266,7 @@ impl<'a> Stories<'a> {
             }
         }
         let ((tables, entries), open) = (tables, HashMap::new());
-        Self { yard, wanted, count, tables, entries, open, trace: Trace::default() }
+        Self { yard, flow, wanted, count, tables, entries, open, trace: Trace::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -274,7 +288,8 @@ impl<'a> Stories<'a> {
     fn add(&mut self, event: &Event) {
         let outcome = match event.step {
             Step::Received { key, .. } => {
-                self.open.insert(event.frame, (key, Story::default()));
+                let reverse = key.flow() != self.flow;
+                self.open.insert(event.frame, (key, Story { reverse, ..Story::default() }));
                 None
             }
             Step::Sent { .. } => Some((SENT, None)),

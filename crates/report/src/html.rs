@@ -16,7 +16,7 @@ use crate::theme;
 
 /// Why a page could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot write the page: {source} (is the folder there and writable?)", path.display())]
+#[error("{}: cannot write the page: {source}; name a file in a folder that exists and is writable", path.display())]
 pub struct WriteError {
     /// The file that was to be written; it is unchanged.
     pub path: PathBuf,

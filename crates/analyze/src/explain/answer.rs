@@ -97,7 +97,7 @@ impl Analyzer {
                     rss.queues() - 1
                 )),
                 Some(index) => fixes.push(format!(
-                    "set entry {index} of the indirection table to queue {queue} (ethtool -X sets all {} entries); other flows with this entry move as well",
+                    "set entry {index} of the indirection table to queue {queue}; no ethtool command sets a single entry, 'ethtool -X IFACE weight W0 W1 ...' sets all {} in blocks; other flows with this entry move as well",
                     rss.reta().len()
                 )),
                 None => fixes.push("the frame has no hash, so only a filter can change its queue".to_owned()),
@@ -130,7 +130,7 @@ impl Analyzer {
         }
         let rule = rule_for(key, queue)?;
         Some(match Fdir::refusal(&rule, &self.setup) {
-            None => format!("add the rule: {rule}"),
+            None => format!("add the rule: ethtool -N IFACE {rule}"),
             Some(why) => format!("no rule for only this flow can: {why}"),
         })
     }
@@ -182,13 +182,40 @@ impl Analyzer {
                 Some(rss) if queue >= rss.queues() => {
                     format!("RSS only uses queues 0 to {}", rss.queues() - 1)
                 }
-                Some(_) => {
-                    "the port does not change the queue: it is not hashed, or the hash key is degenerate"
-                        .to_owned()
-                }
+                Some(rss) => self.why_no_port(rss, queue, key),
             });
         }
         chosen
+    }
+}
+
+impl Analyzer {
+    /// Why no source port gets `queue` from RSS, although RSS uses it.
+    fn why_no_port(&self, rss: &Rss, queue: u16, key: &FlowKey) -> String {
+        let hash = |sport: u16| rss.hash(&FlowKey { sport, ..*key });
+        let first = hash(0);
+        if (1..=u16::MAX).any(|sport| hash(sport) != first) {
+            return match rss.reta().contains(&queue) {
+                true => format!(
+                    "the hash depends on the port, but with this key no port gets an entry of queue {queue}"
+                ),
+                false => format!("no entry of the indirection table has queue {queue}"),
+            };
+        }
+        match key.proto {
+            _ if key.fragment() != Frag::No => {
+                "the adapter hashes only the addresses of fragments".to_owned()
+            }
+            proto::UDP => format!(
+                "the adapter hashes only the addresses of UDP as it is set; let it hash the ports, too: --udp 4-tuple \
+                 (on a port: ethtool -N IFACE rx-flow-hash udp{} sdfn)",
+                if key.is_ipv6() { 6 } else { 4 }
+            ),
+            _ if first.is_none() => "the adapter does not hash this protocol".to_owned(),
+            _ => "the adapter does not hash the ports of this protocol as it is set, or its key does not \
+                  depend on them"
+                .to_owned(),
+        }
     }
 }
 
@@ -252,6 +279,11 @@ fn fdir_answer(
     ruled: Option<Verdict>,
 ) -> Option<FdirAnswer> {
     if setup.adapter.fdir == FdirKind::None {
+        return None;
+    }
+    // Policies that do not use the filters of the adapter were chosen.
+    let uses = |spec: &Spec| matches!(spec, Spec::Fdir(_) | Spec::Atr | Spec::Arfs);
+    if !setup.policies.iter().any(uses) {
         return None;
     }
     let has_rules = setup.policies.iter().any(|spec| matches!(spec, Spec::Fdir(_)));

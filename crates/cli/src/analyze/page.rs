@@ -70,12 +70,20 @@ fn best_locality(analysis: &Analysis) -> Card {
     .tone(Tone::Good)
 }
 
+/// A busiest core with more than this times the mean load is not a good result.
+const UNEVEN: f64 = 1.5;
+
 fn flattest(analysis: &Analysis) -> Card {
     let cores = |policy: &PolicySummary| policy.imbalance.cores.unwrap_or(f64::INFINITY);
     let best = analysis.policies.iter().min_by(|a, b| cores(a).total_cmp(&cores(b)));
     let ratio = best.and_then(|policy| policy.imbalance.cores);
-    Card::new("most even load", ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")))
-        .detail(format!("{}: load of the busiest core over the mean", named(best)))
+    let text = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let card = Card::new("least uneven load", text)
+        .detail(format!("{}: load of the busiest core over the mean; 1 is even", named(best)));
+    match ratio {
+        Some(ratio) if ratio > UNEVEN => card.tone(Tone::Warn),
+        _ => card,
+    }
 }
 
 fn most_exposed(analysis: &Analysis) -> Card {
@@ -83,7 +91,9 @@ fn most_exposed(analysis: &Analysis) -> Card {
     let packets = worst.map_or(0, |policy| policy.reorder.packets);
     let card = Card::new("reordering", num::exact(packets));
     if packets == 0 {
-        return card.detail("no policy can reorder a packet").tone(Tone::Good);
+        return card
+            .detail("under every policy, no packet would be reordered in this model")
+            .tone(Tone::Good);
     }
     card.detail(format!("{}: packets that could be reordered", named(worst))).tone(Tone::Warn)
 }

@@ -111,6 +111,41 @@ impl RssArgs {
     }
 }
 
+/// Refuses the settings of a port that cannot be those of the default adapter, and names the adapters whose
+/// settings they can be.
+pub(super) fn is_of_default(port: &Printed, default: &Profile) -> Result<(), Stop> {
+    let fits = |adapter: &Profile| adapter.rss.is_some_and(|limits| can_be(port, &limits));
+    if fits(default) {
+        return Ok(());
+    }
+    let name = default.name;
+    let key = port.key.as_ref().map(|key| format!("a key of {} bytes", key.len()));
+    let table = (!port.reta.is_empty())
+        .then(|| format!("an indirection table of {} entries", port.reta.len()));
+    let has: Vec<_> = key.into_iter().chain(table).collect();
+    let others: Vec<_> =
+        Profile::ALL.iter().filter(|adapter| fits(adapter)).map(|adapter| adapter.name).collect();
+    let fix = match others.as_slice() {
+        [] => "no adapter model has both; name the adapter of the port with --adapter".into(),
+        names => {
+            format!("name the adapter of the port with --adapter: these fit {}", names.join(", "))
+        }
+    };
+    Err(bad_input(format!(
+        "--rss-from: the file has {}, which the default adapter {name} does not have; {fix}",
+        has.join(" and ")
+    )))
+}
+
+/// Whether an adapter with these limits can have the settings.
+fn can_be(port: &Printed, limits: &RssLimits) -> bool {
+    let RssLimits { reta, reta_sriov, reta_vf, key_len, .. } = *limits;
+    let key = port.key.as_ref().is_none_or(|key| key.len() == key_len);
+    let len = port.reta.len();
+    let is = |entries: u16| len == usize::from(entries);
+    key && (len == 0 || is(reta) || is(reta_sriov) || reta_vf.is_some_and(is))
+}
+
 /// The settings of a real port, without the key. A table of the length that virtual functions have makes it
 /// one of these.
 fn of_port(port: &Printed, limits: &RssLimits) -> RssConfig {

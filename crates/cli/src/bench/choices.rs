@@ -92,7 +92,7 @@ pub(super) enum FilterCount {
     /// One that allows the test traffic; everything else is denied
     #[value(name = "1")]
     One = 1,
-    /// The same, and 24 more that match no test traffic
+    /// The filter of 1, and before it 24 filters that match no test frame
     #[value(name = "25")]
     TwentyFive = 25,
 }

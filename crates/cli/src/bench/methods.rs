@@ -56,7 +56,7 @@ pub(crate) struct Rfc9004 {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64 --line 100M\n\nThe simulated device forwards frames of this mix at the full rate of the default line (10M), so that\nno upper bound exists there."
+    after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64 --line 100M\n\nThe example sets --line because the simulated device forwards this mix at the full rate of the\ndefault line (10M): the search would find no rate at which frames are lost."
 )]
 pub(crate) struct Mlrsearch {
     #[command(flatten)]

@@ -80,7 +80,8 @@ pub(super) struct Options {
     #[arg(long, value_enum, default_value_t = PortKind::Mixed, help_heading = "Device")]
     port: PortKind,
 
-    /// Part of the frame that the tester's checksum covers; the device must not change it
+    /// Part of each test frame that the device must forward unchanged; the tester detects changes there
+    /// by a checksum
     #[arg(long, value_name = "PART", default_value = "frame", help_heading = "Device")]
     cover: CoverPart,
 

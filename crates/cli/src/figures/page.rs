@@ -1,5 +1,7 @@
 //! The HTML page: a summary, then each figure with its plots and numbers.
 
+use std::collections::BTreeSet;
+
 use flowyard_hostsim::{How, Profile};
 use flowyard_report::exhibit::{Exhibit, Kind, Row};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
@@ -13,6 +15,12 @@ fn score(figures: &[Exhibit], against: &str, is: impl Fn(Kind) -> bool) -> (usiz
     let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
     let within = rows.filter_map(|row| row.within);
     (within.clone().count(), within.filter(|within| *within).count())
+}
+
+/// The number of papers that the figures are from.
+fn papers(figures: &[Exhibit]) -> usize {
+    let papers: BTreeSet<&str> = figures.iter().map(|figure| &*figure.paper).collect();
+    papers.len()
 }
 
 /// One row per figure.
@@ -73,17 +81,22 @@ fn numbers(section: Section, figure: &Exhibit) -> Section {
 
 pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
     let line = output::command_line();
-    let card = |name: &str, (of, within): (usize, usize)| {
-        Card::new(name, format!("{within} of {of}")).detail("rows within tolerance")
-    };
-    let mut page = Page::new("Five papers compared with flowyard")
+    let mut page = Page::new("Published tables and figures compared with flowyard")
         .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. A prediction comes from a model whose costs were obtained without that row. A fitted row was used to choose a cost, or follows from such a row; a given row is an input. Their agreement is not evidence, so they do not count as compared.")
         .command(line)
         .card(Card::new("Tables and figures", figures.len().to_string()))
-        .card(card("Model against measurement", score(figures, "measured", |_| true)))
-        .card(card("Model against paper", score(figures, "paper", |kind| kind == Kind::Prediction)))
-        .card(card("Cycle simulation against paper", score(figures, "paper", |kind| kind == Kind::Simulated)))
-        .section(Section::new("Summary").table(summary(figures).titled("")));
+        .card(Card::new("Papers", papers(figures).to_string()));
+    for (name, (of, within)) in [
+        ("Model against measurement", score(figures, "measured", |_| true)),
+        ("Model against paper", score(figures, "paper", |kind| kind == Kind::Prediction)),
+        ("Cycle simulation against paper", score(figures, "paper", |kind| kind == Kind::Simulated)),
+    ] {
+        if of > 0 {
+            let card = Card::new(name, format!("{within} of {of}"));
+            page = page.card(card.detail("rows within tolerance"));
+        }
+    }
+    page = page.section(Section::new("Summary").table(summary(figures).titled("")));
     for figure in figures {
         let mut section = Section::new(figure.title.clone()).label(figure.name.clone());
         let (first, rest) = match figure.plots.as_slice() {

@@ -192,6 +192,7 @@ fn faults(now: &Lb) -> Option<Table> {
         .column(Column::text("backend"))
         .column(Column::text("check"))
         .column(Column::number("failed").unit("of all"))
+        .column(Column::number("ended").unit("s ago"))
         .column(Column::text("why"));
     for service in &now.services {
         for backend in &service.backends {
@@ -201,6 +202,7 @@ fn faults(now: &Lb) -> Option<Table> {
                 Cell::new(format!("{}/{}", service.name, backend.name)).tone(Tone::Strong),
                 Cell::new(check.kind.as_str()),
                 Cell::new(format!("{} of {}", check.failures, check.checks)),
+                Cell::new(format!("{:.0}", (now.at_s - check.at_s).max(0.0))),
                 Cell::new(failure.as_str()).tone(Tone::Bad),
             ]);
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flowyard_config::Config;
-use flowyard_operate::control::{self, Bound, Control};
+use flowyard_operate::control::{self, Bound, Control, ControlError};
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
@@ -20,7 +20,8 @@ pub(super) struct Open {
 
 impl Open {
     /// Opens the control socket and the metrics by the arguments or the configuration. If the default control
-    /// socket cannot be opened, the run continues without one and logs that.
+    /// socket cannot be opened, the run continues without one and logs that; but if another instance uses it,
+    /// the start fails, because both would forward the same frames.
     pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
         let control = match args.control.as_deref() {
@@ -29,6 +30,7 @@ impl Open {
             None => match control::default_path(&args.config) {
                 Some(path) => match Bound::bind(&path, group) {
                     Ok(bound) => Some(bound),
+                    Err(error @ ControlError::Taken(_)) => return Err(bad_input(error)),
                     Err(error) => {
                         tracing::warn!("no control socket: {error}");
                         None

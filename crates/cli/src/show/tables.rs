@@ -80,8 +80,16 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
             state,
         ]);
     }
-    table
+    let moves = |core: &CoreState| core.get("settle_moved") > 0;
+    match now.cores.iter().any(moves) {
+        true => table.note(MOVES),
+        false => table,
+    }
 }
+
+/// What counts as a move of a flow.
+const MOVES: &str = "flow moves: by a learner, by a changed table, or because flows that go to different queues share a \
+                     slot of the settle stage (raise 'settle_slots' in [yard] if nothing else moves flows)";
 
 /// Connections of a switch to its controllers.
 pub(crate) fn controllers(now: &Controllers) -> Table {
@@ -164,7 +172,8 @@ pub(crate) fn occupancy(now: &Tables, before: Option<(&Tables, f64)>) -> Table {
         .column(Column::number("entries"))
         .column(Column::number("capacity"))
         .column(Column::number("hits").unit(growth.unit()));
-    let number = |n: Option<usize>| Cell::new(n.map_or("?".into(), |n| num::exact(n as u64)));
+    // A table of rules has no fixed size, and its entries are not counted.
+    let number = |n: Option<usize>| Cell::new(n.map_or("-".into(), |n| num::exact(n as u64)));
     for core in &now.cores {
         let old = before.and_then(|(b, _)| b.cores.iter().find(|old| old.core == core.core));
         for (at, one) in core.tables.iter().enumerate() {

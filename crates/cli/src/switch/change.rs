@@ -30,7 +30,8 @@ pub(super) struct Texts {
 /// How the lines of a file are sent.
 #[derive(clap::Args)]
 pub(super) struct How {
-    /// Send the lines of a file one by one, not as a bundle; if some are refused, the others stay in force
+    /// Send the lines of a file one by one, not as a bundle (a group of changes of which the switch makes
+    /// all or none); if some are refused, the others stay in force
     #[arg(long)]
     one_by_one: bool,
 }
@@ -40,7 +41,7 @@ pub(super) struct InFile {
     #[command(flatten)]
     at: At,
 
-    /// File with one flow or group in each line; - reads standard input
+    /// File with one entry (flow or group, as the command says) in each line; - reads standard input
     file: String,
 
     #[command(flatten)]

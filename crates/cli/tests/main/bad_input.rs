@@ -86,7 +86,7 @@ fn invalid_flows_are_refused() {
         says(&run(["explain", flow]), parts);
     }
     for (packet, parts) in [
-        ("captures/yard.pcap", &["captures/yard.pcap:1"][..]),
+        ("captures/yard.pcap", &["no packet number follows", "captures/yard.pcap:1"][..]),
         ("captures/yard.pcap:first", &["'first' is not a packet number", "captures/yard.pcap:1"]),
         ("captures/yard.pcap:-1", &["'-1' is not a packet number"]),
         ("captures/yard.pcap:0", &["captures/yard.pcap", "no packet 0", "from 1"]),
@@ -140,6 +140,20 @@ fn invalid_arguments_are_refused() {
     for (args, parts) in [
         (&["analyze"][..], &["CAPTURE"][..]),
         (&["explain"], &["FLOW"]),
+        (&["trace"], &["name a flow, such as", "--drops REASON"]),
+        (&["run", YARD], &["captures/yard.pcap: this is not a text file", "TOML"]),
+        (&["show", "cores", "--seconds", "5"], &["--seconds", "top --once --interval 5"]),
+        (&["show", "queues", "--entries", "5"], &["--entries", "show tables"]),
+        (
+            &["analyze", YARD, "--local", "1.2.3.4"],
+            &["--local: none of the", "packets comes from or goes to 1.2.3.4", "--local all"],
+        ),
+        (
+            &["analyze", YARD, "--html", "/nonexistent/x.html"],
+            &[
+                "/nonexistent/x.html: cannot write the page: there is no such folder; name a file in",
+            ],
+        ),
         (&["analyse", YARD], &["analyse", "analyze"]),
         (&["schema", "queues"], &["analyze, explain"]),
         (&["analyze", YARD, "--elephant", "1.5"], &["--elephant", "0 to 1"]),

@@ -17,6 +17,8 @@ flowyard_testkit::tests! {
     checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
     what_is_counted_is_shown_and_exported,
     a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go,
+    a_flow_of_no_service_is_traced_through_pass,
+    the_reason_of_each_backend_and_its_remedy_are_named,
     unknown_names_are_refused_with_the_known_ones,
     every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix,
 }
@@ -106,7 +108,9 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     assert!(b["since_s"].as_f64().unwrap() > 0.0 && a["check"]["failure"].is_null(), "{dns}");
     assert!(b["check"]["failure"].as_str().unwrap().contains("refused"), "{dns}");
     let shown = yard.ask(&["lb", "show"]);
-    for part in ["dns/b", "1 of 2", "down", "Health checks that failed most recently", "refused"] {
+    for part in
+        ["dns/b", "1 of 2", "down", "Health checks that failed most recently", "refused", "ended"]
+    {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     drop(listener);
@@ -285,6 +289,52 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert!(moved["backend"].is_string(), "{moved}");
     let (status, text) = yard.stop();
     assert!(status.success() && text.contains("0 held"), "{text}");
+}
+
+fn a_flow_of_no_service_is_traced_through_pass() {
+    let flow = "tcp 10.1.1.1:9 > 192.0.2.10:5204";
+    let yard = Yard::start(&config("", &[A]), &[]);
+    let dropped = yard.json(&["lb", "trace", flow]);
+    assert_eq!(dropped["drop_reason"], "no_service", "{dropped}");
+    let fix = dropped["fix"].as_str().unwrap();
+    assert!(fix.starts_with("add a [[service]]") && !fix.contains("lb trace"), "{fix}");
+    let passes = "entries = 251\npass = { west = \"east\" }";
+    let yard = Yard::start(&config("", &[A]).replace("entries = 251", passes), &[]);
+    let passed = yard.json(&["lb", "trace", flow]);
+    assert_eq!((&passed["why"], &passed["drop_reason"]), (&"no_service".into(), &Value::Null));
+    let steps = passed["steps"].to_string();
+    assert!(
+        steps.contains("'pass' in [balance] forwards it from port west by port east"),
+        "{steps}"
+    );
+    assert!(steps.contains("received on port east, it is dropped (no_service)"), "{steps}");
+    let text = yard.ask(&["lb", "trace", flow]);
+    assert!(!text.contains("dropped:") && !text.contains("fix:"), "{text}");
+}
+
+fn the_reason_of_each_backend_and_its_remedy_are_named() {
+    let heavy = format!("{C}\nweight = 0");
+    let yard = Yard::start(&config("", &[A, B, &heavy]), &[]);
+    yard.ask(&["lb", "drain", "dns/a"]);
+    let set = yard.ask(&["lb", "set-weight", "dns/a", "5"]);
+    assert!(set.contains("weight 5 is used after 'flowyard lb drain dns/a --undo'"), "{set}");
+    yard.ask(&["lb", "set-weight", "dns/b", "0"]);
+    let trace = yard.json(&["lb", "trace", "udp 10.1.1.1:9 > 192.0.2.10:53"]);
+    assert_eq!(trace["drop_reason"], "no_backend", "{trace}");
+    let steps = trace["steps"].to_string();
+    for part in ["a is drained by hand", "b has the weight 0, set by hand", "c has the weight 0"] {
+        assert!(steps.contains(part), "{part} in {steps}");
+    }
+    let fix = trace["fix"].as_str().unwrap();
+    for part in ["lb drain dns/a --undo", "lb set-weight dns/b --undo", "lb set-weight dns/c 1"] {
+        assert!(fix.contains(part), "{part} in {fix}");
+    }
+    yard.ask(&["lb", "drain", "dns/a", "--undo"]);
+    let log = yard.log();
+    assert!(
+        log.lines().any(|line| line.contains("drained=false") && line.contains("weight=5")),
+        "{log}"
+    );
 }
 
 fn unknown_names_are_refused_with_the_known_ones() {

@@ -289,7 +289,15 @@ fn a_chosen_port_lands_where_it_was_chosen_for() {
         (&value["choose_port"]["port"], &value["choose_port"]["ports_that_fit"]),
         (&Value::Null, &0.into())
     );
-    assert!(value["choose_port"]["why"].as_str().unwrap().contains("not hashed"));
+    let why = value["choose_port"]["why"].as_str().unwrap();
+    assert!(why.contains("only the addresses of UDP") && why.contains("--udp 4-tuple"), "{why}");
     let value = json(["explain", flow, "--choose-port", &other, "--udp", "4-tuple", "--json"]);
     assert!(value["choose_port"]["port"].is_u64());
+    // The port is hashed, but no entry of the table has the queue.
+    let args = ["explain", FLOW, "--indirection", "0,1", "--choose-port", "3", "--json"];
+    let why = json(args)["choose_port"]["why"].as_str().unwrap().to_owned();
+    assert_eq!(why, "no entry of the indirection table has queue 3");
+    // Policies without filters were chosen: there is nothing to say about filters.
+    let value = json(["explain", FLOW, "--policy", "rss", "--expect-queue", "4", "--json"]);
+    assert!(value["policies"]["fdir"].is_null() && value["expect"]["policies"]["fdir"].is_null());
 }

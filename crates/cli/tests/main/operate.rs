@@ -18,6 +18,10 @@ flowyard_testkit::tests! {
     invalid_requests_are_refused_with_the_fix,
     a_socket_has_one_yard_and_outlives_none,
     a_failed_start_leaves_no_socket_and_says_it_once,
+    a_second_instance_with_the_same_default_socket_does_not_start,
+    a_trace_or_count_ends_when_its_client_goes,
+    a_refused_connection_gives_the_reason,
+    check_names_cores_that_cannot_be_pinned,
 }
 
 fn show_and_top_print_the_state_of_an_instance() {
@@ -120,6 +124,10 @@ fn a_trace_shows_every_stage_and_the_fix() {
     let both = yard.json(&["trace", DROPPED, "--both", "--count", "40", "--seconds", "20"]);
     let outcomes = both["outcomes"].as_object().unwrap();
     assert!(outcomes.contains_key("sent") && outcomes.contains_key("table"), "{outcomes:?}");
+    // The flow is dropped by an entry of the exact table, its reverse direction is forwarded.
+    for frame in both["frames"].as_array().unwrap() {
+        assert_eq!(frame["reverse"] == true, frame["outcome"] == "sent", "{frame}");
+    }
 }
 
 fn a_drop_by_a_full_queue_is_explained() {
@@ -230,4 +238,92 @@ fn a_socket_has_one_yard_and_outlives_none() {
     let third = start_beside(&yard);
     assert!(refused(&third).contains("is not a socket"));
     assert_eq!(fs::read_to_string(yard.socket()).unwrap(), "precious");
+}
+
+fn a_second_instance_with_the_same_default_socket_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("yard.toml");
+    fs::write(&file, config()).unwrap();
+    let default = if rustix::process::geteuid().is_root() {
+        // Another name in the folder of all instances of root.
+        let name = format!("test-{}", std::process::id());
+        let unique = folder.path().join(format!("{name}.toml"));
+        fs::rename(&file, &unique).unwrap();
+        (unique, std::path::PathBuf::from(format!("/run/flowyard/{name}.sock")))
+    } else {
+        (file, folder.path().join("flowyard/yard.sock"))
+    };
+    let (file, socket) = default;
+    let run = || {
+        let mut run = flowyard();
+        run.arg("run").arg(&file).env("XDG_RUNTIME_DIR", folder.path());
+        run
+    };
+    let null = std::process::Stdio::null;
+    let mut first = run().stdout(null()).stderr(null()).spawn().unwrap();
+    let up = || UnixStream::connect(&socket).ok();
+    wait("the default control socket", up);
+    let second = run().args(["--log", "error"]).output().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let _killed = fs::remove_file(&socket);
+    assert!(refused(&second).contains("another running instance uses this control socket"));
+}
+
+fn a_trace_or_count_ends_when_its_client_goes() {
+    let yard = Yard::start(&config(), &[]);
+    let began = std::time::Instant::now();
+    for (request, again) in [
+        (
+            r#"{"ask":"trace","flow":"tcp 10.9.9.9:1 > 10.9.9.8:2","count":1,"seconds":600}"#,
+            &["trace", OTHER, "--count", "1", "--seconds", "20"][..],
+        ),
+        (r#"{"ask":"flows","seconds":60}"#, &["show", "flows", "--seconds", "0.1"]),
+    ] {
+        let mut stream = UnixStream::connect(yard.socket()).unwrap();
+        stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+        let ask = || {
+            let mut ask = flowyard();
+            ask.args(again).arg("--control").arg(yard.socket()).output().unwrap()
+        };
+        wait("the request is in progress", || {
+            let output = ask();
+            text(&output.stderr).contains("is in progress").then_some(())
+        });
+        drop(stream);
+        wait("the request has ended", || ask().status.success().then_some(()));
+    }
+    assert!(began.elapsed().as_secs() < 50, "{:?}", began.elapsed());
+}
+
+fn a_refused_connection_gives_the_reason() {
+    let yard = Yard::start(&config(), &[]);
+    let mut open = Vec::new();
+    wait("16 open connections", || {
+        let mut stream = UnixStream::connect(yard.socket()).unwrap();
+        let _refused = stream.write_all(b"{\"ask\":\"queues\"}\n");
+        let mut start = [0; 9];
+        stream.read_exact(&mut start).ok()?;
+        // It is refused if the server has not noticed yet that an earlier one was closed.
+        open.extend((start == *b"{\"answer\"").then_some(stream));
+        (open.len() == 16).then_some(())
+    });
+    let ask = || {
+        let mut ask = flowyard();
+        ask.args(["show", "cores", "--control"]).arg(yard.socket()).output().unwrap()
+    };
+    let said = text(&ask().stderr);
+    assert!(said.contains("has too many connections (16); close one"), "{said}");
+    drop(open);
+    wait("room", || ask().status.success().then_some(()));
+}
+
+fn check_names_cores_that_cannot_be_pinned() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("yard.toml");
+    fs::write(&file, config().replace("cores = 2", "cores = 2\npin = [0, 1999]")).unwrap();
+    let checked = flowyard().arg("run").arg(&file).arg("--check").output().unwrap();
+    let err = text(&checked.stderr);
+    assert!(checked.status.success() && text(&checked.stdout).contains("is valid"), "{err}");
+    assert!(err.contains("yard.toml:4:7: CPU 1999 is not online on this machine"), "{err}");
 }

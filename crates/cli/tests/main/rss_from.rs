@@ -82,6 +82,26 @@ fn settings_that_cannot_be_used_are_refused() {
     assert!(line.contains("--rss-from has a key, too"), "{line}");
     let line = refused(&run(["explain", FLOW, "--rss-from", &name, "--adapter", "x710"]));
     assert!(line.contains("has 128 entries; this adapter needs 512"), "{line}");
+    // The key of another adapter than the default one: the user did not name x520.
+    let long = format!("{}:{}", vec!["03"; 12].join(":"), "03:14:25:36");
+    std::fs::write(&file, printed().replacen("03:14:25:36", &long, 1)).unwrap();
+    let line = refused(&run(["explain", FLOW, "--rss-from", &name]));
+    for part in ["a key of 52 bytes", "the default adapter x520", "--adapter"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    let short = printed()
+        .lines()
+        .filter(|line| {
+            !line.starts_with("  ")
+                || line.trim_start().starts_with("0:")
+                || line.trim_start().starts_with("8:")
+                || line.contains("xor")
+                || line.contains("toeplitz")
+        })
+        .fold(String::new(), |text, line| text + line + "\n");
+    std::fs::write(&file, short).unwrap();
+    let line = refused(&run(["explain", FLOW, "--rss-from", &name]));
+    assert!(line.contains("16 entries") && line.contains("--adapter"), "{line}");
     std::fs::write(&file, "hello\n").unwrap();
     let line = refused(&run(["explain", FLOW, "--rss-from", &name]));
     assert!(line.starts_with(&format!("{name}:1: this is not the output of ethtool -x")), "{line}");

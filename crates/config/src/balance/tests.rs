@@ -132,3 +132,76 @@ fn the_example_of_the_documentation_is_valid() {
     // It writes no files, and reads one that is in the repository.
     assert!(config.port.iter().all(|port| port.get_ref().output.is_none()));
 }
+
+/// Mistakes in `GOOD`: what is replaced, what replaces it, and the message.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "[balance]\n",
+        "[balance]\nentries = 100\n",
+        "y.toml:15:11: 100 is not a prime number from 2 to",
+    ),
+    (
+        "port = 80",
+        "port = 0",
+        "y.toml:21:8: integer '0' is out of range; write a port from 1 to 65535",
+    ),
+    (
+        "port = 80",
+        "port = 70000",
+        "y.toml:21:8: integer '70000' is out of range; write a port from",
+    ),
+    (
+        "port = 80",
+        "port = \"http\"",
+        "y.toml:21:8: string \"http\" is not possible; write a port from",
+    ),
+    (
+        "port = 80",
+        "port = \"90-80\"",
+        "y.toml:21:8: string \"90-80\" is not possible; write a port",
+    ),
+    (
+        "\"tcp\"",
+        "\"icmp\"",
+        "y.toml:20:9: 'icmp' is not a valid choice; choose one of tcp, udp, sctp",
+    ),
+    (
+        "10.0.1.1",
+        "192.0.2.1",
+        "y.toml:25:8: the backend has the address of its own service, 192.0.2.1",
+    ),
+    ("10.9.0.2", "192.0.2.1", "y.toml:16:22: 192.0.2.1 is the VIP of service 'web'"),
+    (
+        "[balance]\n",
+        "[balance]\naddress = { west = [\"192.0.2.1\"] }\n",
+        "y.toml:15:21: 192.0.2.1 is the VIP of service 'web'",
+    ),
+    ("\"a\"", "\"a b/c\"", "y.toml:24:8: 'a b/c' is not a name that 'flowyard lb' can address"),
+    ("\"web\"", "\"a/b\"", "y.toml:18:8: 'a/b' is not a name that 'flowyard lb' can address"),
+    (
+        "exit = { port = \"west\", next_hop = \"02:00:00:00:00:02\" }",
+        "exit = \"west\"",
+        "y.toml:26:8: string \"west\" has the wrong type; write { port = \"east\" }",
+    ),
+    (
+        "[balance]\n",
+        "[balance]\naddress = \"10.0.1.254\"\n",
+        "y.toml:15:11: string \"10.0.1.254\" has the wrong type; write { east = [\"10.0.1.254\"] }",
+    ),
+    (
+        "[balance]\n",
+        "[balance]\npass = \"east\"\n",
+        "y.toml:15:8: string \"east\" has the wrong type; write { west = \"other\" }",
+    ),
+    ("[[service]]", "[service]", "y.toml:17:1: [service] would be the only section of this name"),
+    ("[balance]", "[[balance]]", "there can be only one section [balance]; write [balance]"),
+];
+
+#[test]
+fn a_mistake_is_reported_at_its_key_with_an_example() {
+    for (from, to, message) in MISTAKES {
+        assert!(GOOD.contains(from), "{from}");
+        let error = Config::parse("y.toml", &GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(message), "{from} -> {to}\n  got: {error}\n  want: {message}");
+    }
+}

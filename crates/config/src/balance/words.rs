@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use flowyard_frame::proto;
 use flowyard_lb::{AllDown, Choice, Mode, OnDown, Timeouts};
-use serde::de::{Error, Visitor};
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -96,7 +96,7 @@ pub enum FullConfig {
 
 /// An exit: a port and a next hop.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "{ port = \"east\" }, the port towards the next hop")]
 pub struct ExitConfig {
     /// The port.
     pub port: Spanned<String>,
@@ -274,20 +274,22 @@ impl<'de> Deserialize<'de> for PortRange {
             type Value = PortRange;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a port, or a range as \"5000-5010\"")
+                f.write_str("a port from 1 to 65535, or a range as \"5000-5010\"")
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<PortRange, E> {
-                let port = u16::try_from(number).map_err(|_| E::custom("a port is 1 to 65535"))?;
-                Ok(PortRange(port..=port))
+                match u16::try_from(number) {
+                    Ok(port) if port > 0 => Ok(PortRange(port..=port)),
+                    _ => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+                }
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<PortRange, E> {
                 let (first, last) = text.split_once('-').unwrap_or((text, text));
                 let port = |text: &str| text.trim().parse::<u16>();
                 match (port(first), port(last)) {
-                    (Ok(first), Ok(last)) => Ok(PortRange(first..=last)),
-                    _ => Err(E::custom("ports are written as 80, or \"5000-5010\"")),
+                    (Ok(first @ 1..), Ok(last)) if first <= last => Ok(PortRange(first..=last)),
+                    _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
                 }
             }
         }

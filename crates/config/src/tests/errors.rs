@@ -34,6 +34,11 @@ const YARD_AND_PORTS: &[Case<'_>] = &[
         "core = 1\nout = \"x\"",
         "a mem port does not store the frames that it transmits; use kind = \"pcap\"",
     ),
+    (
+        "cores = 2",
+        "cores = 2\nmetrics = \"999999\"",
+        "y.toml:4:11: '999999' is not an address; write an IP address and port such as",
+    ),
     ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is not a pace; write \"fast\""),
     ("\"east\"\nkind", "\"west\"\nkind", "y.toml:13:8: there is a port 'west' already; give each"),
     ("in = \"in.pcap\"", "", "no port receives anything; give a [[port]] an 'in'"),
@@ -46,6 +51,17 @@ const QUEUES: &[Case<'_>] = &[
     ("[0, 1]", "[0, 0]", "y.toml:20:17: core 0 is named twice"),
     ("[0, 1]", "[]", "y.toml:20:13: no core works on this queue"),
     ("\"atomic\"", "\"direct\"", "y.toml:20:13: a direct queue has one consumer; name one core"),
+    ("[0, 1]", "0", "y.toml:20:13: integer '0' has the wrong type; write a list such as [0, 1]"),
+    (
+        "[[list]]",
+        "[list]",
+        "[list] would be the only section of this name, but there can be several; write",
+    ),
+    (
+        "[work]\nkind = \"forward\"\nports = { west = \"east\", east = \"west\" }",
+        "",
+        "there is no [work] section; add one that says",
+    ),
     ("order = \"ordered\"", "", "the key 'order' is missing; add 'order = ...'"),
     ("full = \"drop\"", "window_frames = 1", "a window of 1 frames is not possible; write 32"),
     (

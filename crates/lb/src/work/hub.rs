@@ -31,6 +31,8 @@ pub struct Hub {
     conns: Mutex<Option<Tables>>,
     /// Results of health checks, by the backend's ID.
     reports: Mutex<BTreeMap<u32, Report>>,
+    /// For packets of no service: the port by which they leave, by the port at which they came in.
+    pass: OnceLock<Vec<Option<u16>>>,
 }
 
 /// The connection table of each core.
@@ -70,6 +72,7 @@ impl Hub {
             inner: Mutex::new(Inner { control, old: Vec::new() }),
             conns: Mutex::default(),
             reports: Mutex::default(),
+            pass: OnceLock::new(),
         }
     }
 
@@ -180,10 +183,18 @@ impl Hub {
         lock(&self.reports).get(&backend).cloned()
     }
 
-    /// Prepares counters for `cores` cores and keeps their connection tables for queries.
-    pub(super) fn begin(&self, cores: usize, conns: &Tables) {
+    /// Prepares counters for `cores` cores and keeps their connection tables and `pass` for queries.
+    pub(super) fn begin(&self, cores: usize, conns: &Tables, pass: &[Option<u16>]) {
         self.change(|control| control.count_by(cores));
+        let _kept = self.pass.set(pass.to_vec()); // a reload does not change it
         *lock(&self.conns) = Some(Arc::clone(conns));
+    }
+
+    /// For packets of no service: the port by which they leave, by the port at which they came in; `None` where
+    /// they are dropped.
+    #[must_use]
+    pub fn pass(&self) -> &[Option<u16>] {
+        self.pass.get().map_or(&[], Vec::as_slice)
     }
 
     /// The connection tables of the cores; `None` before [`Self::begin`].

@@ -12,6 +12,7 @@ mod interface;
 mod processors;
 mod text;
 
+pub(super) use processors::offline;
 use text::{cap, limit, mib, option, version};
 
 /// All findings: general ones first, then those of each interface.

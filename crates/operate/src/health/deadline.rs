@@ -23,7 +23,8 @@ impl Fault {
 }
 
 /// What to do if the kernel has no route for a check.
-const NO_ROUTE: &str = "this machine has no route to the backend; give an interface of this machine an address in the \
+const NO_ROUTE: &str = "this machine has no route to the backend; if the interface towards it is down \
+     ('ip link'), set it up; else give an interface of this machine an address in the \
      network of the backends (ip addr add ADDRESS/BITS dev INTERFACE), which the configuration does not contain, or \
      add a route (ip route add); see 'Checks on the data interface' in docs/balance.md";
 

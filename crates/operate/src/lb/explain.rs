@@ -2,12 +2,14 @@
 
 use std::str::FromStr;
 
-use flowyard_frame::{FlowKey, proto};
-use flowyard_lb::{Because, Choice, Explained, Kept, Plan, State, Table, Target};
-use flowyard_yard::{DropReason, Handle};
+use flowyard_frame::{FlowKey, To, proto};
+use flowyard_lb::{
+    Backend, BackendState, Because, Choice, Explained, Hub, Kept, Plan, State, Table, Target,
+};
+use flowyard_yard::{DropReason, Handle, Places};
 
-use super::{choice, hub, protocol};
-use crate::fix::fix;
+use super::{choice, hub, protocol, state};
+use crate::names::name as name_of;
 use crate::protocol::LbTrace;
 
 /// The backend that packets of `flow` go to, and the reason.
@@ -22,20 +24,30 @@ pub fn trace(yard: &Handle, flow: &str) -> Result<LbTrace, String> {
         return Err(format!("'{flow}' has no ports, so it belongs to no service; {fix}"));
     }
     let explained = hub.explain(&key, yard.now());
-    let mut trace = Words { explained: &explained, steps: Vec::new() }.all(&key);
+    let words =
+        Words { explained: &explained, hub: &hub, places: yard.places(), steps: Vec::new() };
+    let mut trace = words.all(&key);
     trace.flow = key.flow().to_string();
     Ok(trace)
 }
 
 struct Words<'a> {
     explained: &'a Explained,
+    hub: &'a Hub,
+    places: &'a Places,
     steps: Vec<String>,
 }
 
 /// What decides about a flow, as in [`LbTrace::why`], and why its packets are dropped if they are.
 struct Verdict {
     why: &'static str,
-    drop: Option<DropReason>,
+    drop: Option<Loss>,
+}
+
+/// A reason for which packets are dropped, and what can be done about it.
+struct Loss {
+    reason: DropReason,
+    fix: String,
 }
 
 impl<'a> Words<'a> {
@@ -54,8 +66,8 @@ impl<'a> Words<'a> {
             addr: target.map(|target| target.addr.to_string()),
             why: why.into(),
             steps: self.steps,
-            drop_reason: drop.map(|reason| reason.name().into()),
-            fix: drop.map(|reason| fix(reason, "the packet")),
+            drop_reason: drop.as_ref().map(|drop| drop.reason.name().into()),
+            fix: drop.map(|drop| drop.fix),
         }
     }
 
@@ -93,7 +105,6 @@ impl<'a> Words<'a> {
     }
 
     fn verdict(&mut self, key: &FlowKey) -> Verdict {
-        const PASSED: &str = "it is forwarded if 'pass' in [balance] allows it, or else dropped";
         const NEW: &str = "no core has an entry for this connection";
         const OTHERS: &str = "a packet in the middle of a connection without an entry uses";
         let (why, drop) = match self.explained.why {
@@ -104,8 +115,7 @@ impl<'a> Words<'a> {
                     true => format!("{addr} is a VIP, but no service has {port}"),
                     false => format!("no service has the address {addr}"),
                 });
-                self.step(PASSED.into());
-                ("no_service", Some(DropReason::NoService))
+                ("no_service", self.passed())
             }
             Because::Answer => {
                 self.step("a reply from a backend: its source is translated to the VIP".into());
@@ -118,8 +128,7 @@ impl<'a> Words<'a> {
                      there, too)"
                         .into(),
                 );
-                self.step(PASSED.into());
-                ("no_service", Some(DropReason::NoService))
+                ("no_service", self.passed())
             }
             Because::Kept(Kept { core, slot, state, is_established, .. }) => {
                 let state = match state {
@@ -159,8 +168,8 @@ impl<'a> Words<'a> {
                 ("least", None)
             }
             Because::NoBackend => {
-                self.no_backend();
-                ("no_backend", Some(DropReason::NoBackend))
+                let fix = self.no_backend();
+                ("no_backend", Some(Loss { reason: DropReason::NoBackend, fix }))
             }
         };
         Verdict { why, drop }
@@ -209,21 +218,91 @@ impl<'a> Words<'a> {
         self.step(format!("current connections: {}", all.join(", ")));
     }
 
-    /// Why no backend accepts new connections.
-    fn no_backend(&mut self) {
-        let Some(table) = self.table() else { return };
+    /// By which ports packets of no service leave, depending on the port at which they come in. The result is
+    /// the drop, if those of every port are dropped.
+    fn passed(&mut self) -> Option<Loss> {
+        let port = |number: u16| name_of(self.places, To::Port(number));
+        let (mut ways, mut without) = (Vec::new(), Vec::new());
+        for (from, to) in (0..).zip(self.hub.pass()) {
+            match to {
+                Some(to) => ways.push(format!("from {} by {}", port(from), port(*to))),
+                None => without.push(port(from)),
+            }
+        }
+        if ways.is_empty() {
+            self.step("no port has a way for it in 'pass' in [balance], so it is dropped".into());
+            let fix = "add a [[service]] with this address, protocol and port, or set with 'pass' in [balance] by \
+                       which port other frames leave";
+            return Some(Loss { reason: DropReason::NoService, fix: fix.into() });
+        }
+        self.step(format!("'pass' in [balance] forwards it {}", ways.join(", ")));
+        if !without.is_empty() {
+            let reason = DropReason::NoService.name();
+            self.step(format!(
+                "if it is received on {}, it is dropped ({reason})",
+                without.join(", ")
+            ));
+        }
+        None
+    }
+
+    /// Why no backend accepts new connections; returns what can be done about it.
+    fn no_backend(&mut self) -> String {
+        let Some(table) = self.table() else { return String::new() };
         let service = &table.service;
-        let text = if service.backends.is_empty() {
-            "the service has no backends".to_owned()
-        } else {
-            let names: Vec<_> = service.backends.iter().map(|b| b.name.as_str()).collect();
-            format!(
-                "none of the backends {} accepts new connections: each is down, drained or has weight 0 (see \
-                 'flowyard lb show')",
-                names.join(", ")
-            )
-        };
-        self.step(text);
+        if service.backends.is_empty() {
+            self.step("the service has no backends".into());
+            return "add a [[service.backend]]".into();
+        }
+        let states = self.hub.states();
+        let of = states.iter().find(|state| state.service.name == service.name);
+        let pairs = of.into_iter().flat_map(|of| service.backends.iter().zip(&of.backends));
+        let (mut each, mut fixes) = (Vec::new(), Vec::<String>::new());
+        for (described, is) in pairs {
+            let (why, fix) = refusal(&service.name, described, is);
+            each.push(format!("{} {why}", described.name));
+            if !fixes.contains(&fix) {
+                fixes.push(fix);
+            }
+        }
+        // A service with many backends has few different reasons, and one fix of each is enough to go on.
+        fixes.truncate(4);
+        self.step(format!(
+            "no backend of the service accepts new connections: {}",
+            each.join(", ")
+        ));
+        fixes.join("; ")
+    }
+}
+
+/// Why a backend accepts no new connections, and what can be done about it.
+fn refusal(service: &str, described: &Backend, is: &BackendState) -> (String, String) {
+    let name = format!("{service}/{}", described.name);
+    match state(described, is) {
+        "down" => (
+            "is down".into(),
+            "see with 'flowyard lb show' why the health checks fail, or write all_down = \"use\""
+                .into(),
+        ),
+        _ if is.drained => (
+            "is drained by hand".into(),
+            format!("undo the drain: 'flowyard lb drain {name} --undo'"),
+        ),
+        _ if described.drain => (
+            "is drained by the configuration".into(),
+            "remove 'drain = true' from its [[service.backend]] and send SIGHUP".into(),
+        ),
+        _ if is.set_weight == Some(0) => (
+            "has the weight 0, set by hand".into(),
+            format!("undo the weight: 'flowyard lb set-weight {name} --undo'"),
+        ),
+        "drained" => {
+            ("has the weight 0".into(), format!("set a weight: 'flowyard lb set-weight {name} 1'"))
+        }
+        _ => (
+            "has an effective weight of 0 in its slow start".into(),
+            "wait for its slow start".into(),
+        ),
     }
 }
 

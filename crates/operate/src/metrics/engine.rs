@@ -31,7 +31,9 @@ const HELP: [(&str, &str); 27] = [
     ("rule_hit", "Counts the received frames that matched a rule, before they were enqueued."),
     (
         "settle_moved",
-        "Counts the flows that were moved to another queue by a learner or a changed table, after their frames had left the old one.",
+        "Counts the flows that were moved to another queue by a learner or a changed table, after their frames had \
+         left the old one. Flows that share a slot of the settle stage and go to different queues count too, each \
+         time that another of them uses the slot; raise settle_slots in [yard] to make that rare.",
     ),
     (
         "settle_held",

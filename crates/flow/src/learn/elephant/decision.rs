@@ -192,6 +192,9 @@ impl fmt::Display for Decision {
     }
 }
 
+/// A measured gain of more than this times the bound is no effect of the split.
+const UNRELIABLE: f64 = 1.25;
+
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -211,7 +214,13 @@ impl fmt::Display for What {
                 write!(
                     f,
                     "outcome of {key}: measured gain {gain:.2}, predicted at most {expected:.2}"
-                )
+                )?;
+                match *gain > UNRELIABLE * *expected {
+                    true => f.write_str(
+                        " (unreliable: other programs used the processors, or the sender changed its rate)",
+                    ),
+                    false => Ok(()),
+                }
             }
             Self::Demote { key, share, after } => {
                 write!(f, "demote {key} after {} ms: ", after / 1_000_000)?;

@@ -15,11 +15,12 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
         let why = "ports of kind \"tap\" are created with it";
         let device = Finding::new(&about("tap"), "/dev/net/tun exists", why);
         let there = machine.list("/dev/net").iter().any(|entry| entry == "tun");
-        return vec![match there {
+        let device = match there {
             true => device,
             false => Finding::new(&about("tap"), "/dev/net/tun does not exist", why)
                 .problem("modprobe tun; mkdir -p /dev/net && mknod /dev/net/tun c 10 200"),
-        }];
+        };
+        return std::iter::once(device).chain(other_than_tap(machine, name)).collect();
     }
     let folder = format!("/sys/class/net/{name}");
     let there = machine.list("/sys/class/net").iter().any(|entry| entry == name);
@@ -48,6 +49,25 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
     found.extend(interrupts(machine, wanted, name));
     found.extend(rp_filter(machine, name));
     found
+}
+
+/// The flag of a TAP interface (`IFF_TAP`, linux/if_tun.h); a TUN interface has another one.
+const TAP: u32 = 2;
+
+/// An existing interface with the name of a port of kind "tap" that is no TAP interface.
+fn other_than_tap(machine: &dyn Machine, name: &str) -> Option<Finding> {
+    machine.list("/sys/class/net").iter().find(|entry| *entry == name)?;
+    let flags = machine.read(&format!("/sys/class/net/{name}/tun_flags"));
+    let flags =
+        flags.and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
+    if flags.is_some_and(|flags| flags & TAP != 0) {
+        return None;
+    }
+    let why = "a port of kind \"tap\" creates its interface, or uses an existing TAP interface";
+    let what = "an interface of this name exists and is no TAP interface";
+    Some(Finding::new(&format!("interface {name}"), what, why).problem(
+        "choose a name that no interface has, or use kind = \"af_packet\" for this interface",
+    ))
 }
 
 /// Whether the interface has no hardware, such as a veth.

@@ -8,21 +8,37 @@ use crate::doctor::machine::Machine;
 const CPUS: &str = "/sys/devices/system/cpu";
 
 pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
-    let online = machine.read(&format!("{CPUS}/online")).map(|text| list(&text));
-    let online = online.unwrap_or_default();
+    let online = online(machine);
     let mut found = vec![count(&online, wanted)];
     if !wanted.pin.is_empty() {
-        found.push(isolated(machine, wanted));
+        found.extend(isolated(machine, wanted, &online));
         found.extend(siblings(machine, wanted));
     }
     found.extend(governor(machine, wanted, &online));
     found
 }
 
+fn online(machine: &dyn Machine) -> Vec<usize> {
+    machine.read(&format!("{CPUS}/online")).map(|text| list(&text)).unwrap_or_default()
+}
+
+/// See [`crate::doctor::offline`].
+pub(in crate::doctor) fn offline(machine: &dyn Machine, wanted: &Wanted) -> Vec<usize> {
+    let online = online(machine);
+    let gone = |cpu: &usize| !online.is_empty() && !online.contains(cpu);
+    wanted.pin.iter().copied().filter(gone).collect()
+}
+
 fn count(online: &[usize], wanted: &Wanted) -> Finding {
-    let why =
-        "each core of the engine is a polling thread; two threads on one CPU delay each other";
+    let why = match wanted.busy {
+        true => {
+            "each core of the engine is a thread that polls without a pause; two on one CPU delay each other"
+        }
+        false => "each core of the engine is a thread; two on one CPU delay each other",
+    };
     let (cores, cpus) = (wanted.cores.max(1), online.len());
+    let some = if cores == 1 { "1 core".into() } else { format!("{cores} cores") };
+    let all = if cpus == 1 { "1 CPU".into() } else { format!("{cpus} CPUs") };
     let found = |what: String| Finding::new("processors", what, why);
     if cpus == 0 {
         return found("the list of online CPUs cannot be read".into()).warn("mount /sys");
@@ -33,37 +49,43 @@ fn count(online: &[usize], wanted: &Wanted) -> Finding {
             .problem(format!("choose 'pin' in [yard] from {}", join(online)));
     }
     if cores > cpus {
-        let found = found(format!("{cores} cores on {cpus} CPUs"));
+        let found = found(format!("{some} on {all}"));
         return match wanted.busy {
             true => found.problem("write idle = \"sleep\" in [yard], or fewer cores"),
             false => found.warn(format!("write cores = {cpus} in [yard], or fewer")),
         };
     }
     if wanted.pin.is_empty() && wanted.cores > 0 {
+        let (are, them) = if cores == 1 { ("is", "it") } else { ("are", "them") };
         let pin = online.iter().rev().take(cores).rev().copied().collect::<Vec<_>>();
         return found(format!(
-            "{cores} cores on {cpus} CPUs are not pinned, so the scheduler migrates them"
+            "the engine's {some} on {all} {are} not pinned, so the scheduler migrates {them}"
         ))
         .warn(format!("write pin = [{}] in [yard]", join(&pin)));
     }
-    found(format!("{cores} cores on {cpus} CPUs"))
+    found(format!("{some} on {all}"))
 }
 
-fn isolated(machine: &dyn Machine, wanted: &Wanted) -> Finding {
+/// Whether the CPUs that cores are pinned to are isolated. CPUs that are not online are reported elsewhere.
+fn isolated(machine: &dyn Machine, wanted: &Wanted, online: &[usize]) -> Option<Finding> {
     let why =
         "other threads run on CPUs that are not isolated, and can delay frames by milliseconds";
     let isolated = machine.read(&format!("{CPUS}/isolated")).map(|text| list(&text));
     let isolated = isolated.unwrap_or_default();
-    let shared: Vec<_> = wanted.pin.iter().copied().filter(|cpu| !isolated.contains(cpu)).collect();
-    if shared.is_empty() {
-        let what = format!("the CPUs {} are isolated", join(&wanted.pin));
-        return Finding::new("isolation", what, why);
+    let pinned = wanted.pin.iter().copied();
+    let pinned: Vec<_> = pinned.filter(|cpu| online.is_empty() || online.contains(cpu)).collect();
+    if pinned.is_empty() {
+        return None;
     }
-    let pins = join(&wanted.pin);
+    let shared: Vec<_> = pinned.iter().copied().filter(|cpu| !isolated.contains(cpu)).collect();
+    let pins = join(&pinned);
+    if shared.is_empty() {
+        return Some(Finding::new("isolation", format!("the CPUs {pins} are isolated"), why));
+    }
     let what = format!("the CPUs {} are not isolated", join(&shared));
-    Finding::new("isolation", what, why).warn(format!(
+    Some(Finding::new("isolation", what, why).warn(format!(
         "add to the kernel's command line and reboot: isolcpus={pins} nohz_full={pins} rcu_nocbs={pins}"
-    ))
+    )))
 }
 
 /// Two pinned CPUs that are hardware threads of one physical core.

@@ -82,7 +82,8 @@ fn well() -> Fake {
     let fake = fake.with("/sys/class/net/eth1/device/vendor", "0x8086\n");
     let fake = fake
         .with("/sys/class/net/eth1/operstate", "up\n")
-        .with("/sys/class/net/eth1/mtu", "1500\n");
+        .with("/sys/class/net/eth1/mtu", "1500\n")
+        .with("/sys/class/net/eth1/tun_flags", "0x1102\n"); // as a TAP interface
     (2..4).fold(fake, |fake, cpu| {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
         fake.with(&format!("{folder}/cpufreq/scaling_governor"), "performance\n")
@@ -128,7 +129,16 @@ fn a_machine_without_problems_has_no_complaints() {
 type Change = fn(Fake) -> Fake;
 
 /// Kind of port, change, and the only complaint about the changed machine.
-const CASES: [(&str, Change, &str); 24] = [
+const CASES: [(&str, Change, &str); 26] = [
+    (
+        "tap",
+        |mut f| {
+            f.files.remove("/sys/class/net/eth1/tun_flags");
+            f
+        },
+        "problem interface eth1",
+    ),
+    ("tap", |f| f.with("/sys/class/net/eth1/tun_flags", "0x1101"), "problem interface eth1"),
     ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
     ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
     (
@@ -292,4 +302,17 @@ fn a_large_pool_needs_huge_pages_and_too_many_cores_are_reported() {
     let found = all(&well(), &free);
     let one = found.iter().find(|one| one.about == "processors").unwrap();
     assert_eq!(one.fix.as_deref(), Some("write pin = [2,3] in [yard]"));
+}
+
+#[test]
+fn advice_about_isolation_leaves_out_cpus_that_are_not_online() {
+    let pinned = Wanted { pin: vec![0, 99], ..wanted("af_packet") };
+    let found = all(&well(), &pinned);
+    let one = |about: &str| found.iter().find(|one| one.about == about).unwrap();
+    assert!(one("processors").what.contains("CPUs 99, which are not online"));
+    assert!(
+        one("isolation").fix.as_deref().unwrap().ends_with("isolcpus=0 nohz_full=0 rcu_nocbs=0")
+    );
+    assert_eq!(crate::doctor::offline(&well(), &pinned), [99]);
+    assert_eq!(crate::doctor::offline(&Fake::default(), &pinned), [0; 0]);
 }
