@@ -181,51 +181,62 @@ impl Case {
         }
     }
 
+    /// Creates the interface of port `at`. A TAP that returns after another one took its place is not
+    /// drawn: it has queues of two lives of the port, and the kernel spreads the host's flows anew over
+    /// both, so that it reorders them (decision 50, disadvantages).
+    fn create(&self, at: usize, index: Option<u32>) {
+        let is_tap = self.kinds[at] == "tap";
+        if is_tap {
+            self.world.delete_elsewhere(NAMES[at]);
+            self.world.delete(&format!("{}x", NAMES[at])); // renamed
+        }
+        self.world.create(NAMES[at], is_tap, self.width, index);
+    }
+
     /// Something happens to an interface.
     fn upset(&mut self) {
         let at = self.rng.below(2) as usize;
-        let (name, is_tap) = (NAMES[at], self.kinds[at] == "tap");
+        let (name, world) = (NAMES[at], self.world.clone());
         let other = format!("{name}x");
-        let Self { rng, world, width, .. } = self;
         let index = world.index(name);
         self.events += 1;
-        match rng.below(17) {
+        match self.rng.below(17) {
             0 => world.set_up(name, false),
             1 | 2 => world.set_up(name, true),
             3 => world.delete(name),
             4 => {
                 // Gone and back with its index, between two looks.
                 world.delete(name);
-                world.create(name, is_tap, *width, index);
-                world.set_up(name, rng.below(4) > 0);
+                self.create(at, index);
+                world.set_up(name, self.rng.below(4) > 0);
             }
             5 => {
                 world.delete(name);
-                let number = 100 + rng.below(1000) as u32;
-                world.create(name, is_tap, *width, Some(number));
-                world.set_up(name, rng.below(4) > 0);
+                let number = 100 + self.rng.below(1000) as u32;
+                self.create(at, Some(number));
+                world.set_up(name, self.rng.below(4) > 0);
             }
             6 => world.move_away(name),
             7 | 8 => {
                 world.move_away(name);
-                world.move_back(name, rng.below(3) == 0);
-                world.set_up(name, rng.below(4) > 0);
+                world.move_back(name, self.rng.below(3) == 0);
+                world.set_up(name, self.rng.below(4) > 0);
             }
             9 => {
-                let _was_away = world.move_back(name, rng.below(3) == 0);
+                let _was_away = world.move_back(name, self.rng.below(3) == 0);
             }
             10 => world.rename(name, &other),
             11 => world.rename(&other, name),
-            12 => world.set_mtu(name, [68, 100, 1500][rng.below(3) as usize]),
-            13 => world.set_strips_tags(name, rng.below(2) == 0),
+            12 => world.set_mtu(name, [68, 100, 1500][self.rng.below(3) as usize]),
+            13 => world.set_strips_tags(name, self.rng.below(2) == 0),
             14 => {
                 // Another one takes its name and its index.
                 world.move_away(name);
-                world.create(name, is_tap, *width, index);
+                self.create(at, index);
                 world.set_up(name, true);
             }
-            15 if index.is_none() => world.create(name, is_tap, *width, None),
-            _ if !self.is_muffled && rng.below(4) == 0 => {
+            15 if index.is_none() => self.create(at, None),
+            _ if !self.is_muffled && self.rng.below(4) == 0 => {
                 world.muffle(name);
                 self.is_muffled = true;
             }
@@ -259,7 +270,7 @@ impl Case {
             self.world.rename(&format!("{name}x"), name);
             let _was_away = self.world.move_back(name, self.rng.below(2) == 0);
             if self.world.index(name).is_none() {
-                self.world.create(name, self.kinds[at] == "tap", self.width, None);
+                self.create(at, None);
             }
             self.world.set_mtu(name, 1500);
             self.world.set_up(name, true);

@@ -270,6 +270,16 @@ impl World {
         }
     }
 
+    /// Deletes the interfaces of this name that are elsewhere.
+    pub fn delete_elsewhere(&self, name: &str) {
+        let mut state = self.state();
+        let away = |device: &Device| !device.is_here && device.name == name;
+        let found = state.devices.iter().filter(|(_, device)| away(device));
+        for device in found.map(|(at, _)| *at).collect::<Vec<_>>() {
+            state.delete(device);
+        }
+    }
+
     /// Moves it to another namespace.
     pub fn move_away(&self, name: &str) {
         let mut state = self.state();
