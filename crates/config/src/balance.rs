@@ -347,7 +347,7 @@ fn own(config: &Config, balance: &BalanceConfig, service: &ServiceConfig) -> Che
     let name = service.name.get_ref();
     if let Some(addr) = balance.local.iter().find(is_vip) {
         let what = format!(
-            "{vip} is the VIP of service '{name}', so replies could not be told from requests"
+            "{vip} is the VIP of service '{name}', so replies could not be distinguished from requests"
         );
         return Err(config.error(addr.span(), what, "use another address in 'local'"));
     }

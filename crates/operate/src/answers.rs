@@ -21,6 +21,9 @@ use crate::protocol::{
 /// sleeps.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Whether the client of a request has gone, so that the work for it can end.
+pub(crate) type Gone<'a> = &'a dyn Fn() -> bool;
+
 pub(crate) fn seconds(at: Nanos) -> f64 {
     at as f64 / 1e9
 }

@@ -73,9 +73,6 @@ pub enum ControlError {
     },
 }
 
-/// Whether the client of a request has gone, so that the work for it can end.
-pub(crate) type Gone<'a> = &'a dyn Fn() -> bool;
-
 /// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
 pub struct Bound {

@@ -7,8 +7,7 @@ use flowyard_flow::learn::elephant::Sampler;
 use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
-use crate::answers::PATIENCE;
-use crate::control::Gone;
+use crate::answers::{Gone, PATIENCE};
 use crate::protocol::{CoreFlows, FlowState, Flows};
 
 /// One of this many frames is sampled.

@@ -23,8 +23,7 @@ use flowyard_yard::ask::{Answer, Question};
 use flowyard_yard::trace::{Dropped, Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
-use crate::answers::{PATIENCE, seconds};
-use crate::control::Gone;
+use crate::answers::{Gone, PATIENCE, seconds};
 use crate::fix::{fix, fix_in};
 use crate::names::name;
 use crate::protocol::{StepState, Story, Trace, TraceRequest};

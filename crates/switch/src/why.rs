@@ -196,7 +196,7 @@ pub(crate) fn fields(key: &FlowKey, in_port: &str) -> String {
         (None, proto::ICMP) if six.is_empty() => list.push("icmp".into()),
         (None, proto::ICMPV6) if !six.is_empty() => list.push("icmp6".into()),
         (None, number) => {
-            list.push(format!("{},nw_proto={number}", if six.is_empty() { "ip" } else { "ipv6" }))
+            list.push(format!("{},nw_proto={number}", if six.is_empty() { "ip" } else { "ipv6" }));
         }
     }
     list.push(format!("{}={src},{}={dst}", names[0], names[1]));

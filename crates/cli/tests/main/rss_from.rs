@@ -83,7 +83,7 @@ fn settings_that_cannot_be_used_are_refused() {
     let line = refused(&run(["explain", FLOW, "--rss-from", &name, "--adapter", "x710"]));
     assert!(line.contains("has 128 entries; this adapter needs 512"), "{line}");
     // The key of another adapter than the default one: the user did not name x520.
-    let long = format!("{}:{}", vec!["03"; 12].join(":"), "03:14:25:36");
+    let long = format!("{}:{}", ["03"; 12].join(":"), "03:14:25:36");
     std::fs::write(&file, printed().replacen("03:14:25:36", &long, 1)).unwrap();
     let line = refused(&run(["explain", FLOW, "--rss-from", &name]));
     for part in ["a key of 52 bytes", "the default adapter x520", "--adapter"] {
