@@ -21,6 +21,7 @@
 //! Thread-safety: plain data with one owner. The data plane writes the counts in entries.
 
 mod bundles;
+mod chains;
 mod check;
 mod flowmod;
 mod flows;
@@ -117,7 +118,8 @@ pub struct Agent {
     next_entry: u64,
     /// By number.
     tables: Vec<Table>,
-    groups: BTreeMap<u32, GroupState>,
+    groups: chains::Groups,
+    chains: chains::Chains,
     meters: BTreeMap<u32, MeterState>,
     ports: Ports,
     punts: Punts,
@@ -165,7 +167,8 @@ impl Agent {
             pending: Vec::new(),
             next_entry: 0,
             tables: (0..limits.tables).map(|_| Table::new(counts(cores))).collect(),
-            groups: BTreeMap::new(),
+            groups: chains::Groups::new(),
+            chains: chains::Chains::default(),
             meters: BTreeMap::new(),
             ports: Ports::default(),
             punts: Punts::default(),

@@ -202,6 +202,15 @@ problems! {
     }
 }
 
+/// A chain of groups is too long. OpenFlow has no code for this; the nearest is that of a loop.
+pub const GROUP_CHAIN_TOO_LONG: Problem =
+    Problem { why: "a chain of more than 32 groups", ..GROUP_LOOP };
+/// A chain of groups costs a frame too much; the nearest code is that of too many buckets.
+pub const GROUP_TOO_MUCH_WORK: Problem = Problem {
+    why: "a frame could meet more than 4,096 buckets in this chain of groups",
+    ..GROUP_OUT_OF_BUCKETS
+};
+
 impl Problem {
     /// Type and code in the numbering of `version`. A problem that the version cannot express
     /// becomes the nearest one that it can.

@@ -183,8 +183,7 @@ impl Agent {
                     None => drop(table.take(&rule)),
                 }
             }
-            Undo::Group(number, Some(old)) => drop(self.groups.insert(number, old)),
-            Undo::Group(number, None) => drop(self.groups.remove(&number)),
+            Undo::Group(number, old) => self.restore_group(number, old),
             Undo::Meter(number, Some(old)) => drop(self.meters.insert(number, old)),
             Undo::Meter(number, None) => drop(self.meters.remove(&number)),
             Undo::Port(number, old) => self.ports.restore(number, old),

@@ -9,7 +9,7 @@ use crate::act::{Action, Instruction};
 use crate::change::{Change, Group, Meter};
 use crate::flow::RemovedReason;
 use crate::group::{
-    self, Band, Bucket, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod, meter_flags,
+    self, Band, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod, meter_flags,
 };
 use crate::multipart::{GroupDesc, MeterConfig};
 use crate::port::reserved;
@@ -19,8 +19,8 @@ use crate::problem::{self, Problem};
 const BUCKETS: usize = 1024;
 /// The largest number of bands of a meter.
 pub(super) const BANDS: usize = 16;
-/// The largest length of a chain of groups.
-const CHAIN: u8 = 32;
+/// The largest number of buckets of all groups.
+const ALL_BUCKETS: usize = 1 << 17;
 
 /// A group, and the time at which it was added.
 #[derive(Clone, Debug)]
@@ -34,10 +34,6 @@ pub(super) struct GroupState {
 pub(super) struct MeterState {
     pub(super) meter: Arc<Meter>,
     pub(super) since: u64,
-}
-
-fn leads_to(buckets: &[Bucket], group: u32) -> bool {
-    buckets.iter().any(|bucket| bucket.actions.contains(&Action::Group(group)))
 }
 
 impl Agent {
@@ -61,6 +57,10 @@ impl Agent {
             }
             _ => {}
         }
+        let had = old.map_or(0, |old| old.group.desc.buckets.len());
+        if self.chains.buckets() - had + m.buckets.len() > ALL_BUCKETS {
+            return Err(problem::GROUP_OUT_OF_BUCKETS);
+        }
         // A modified group keeps its age and its counts. The counts of its buckets begin at zero,
         // because the buckets are new.
         let (since, kept) = old.map_or_else(
@@ -74,6 +74,7 @@ impl Agent {
         let group = Arc::new(Group { desc, counts: kept, buckets });
         self.emit(Change::Group(Arc::clone(&group)));
         let old = self.groups.insert(m.group, GroupState { group, since });
+        self.chains.changed(&self.groups, m.group, old.as_ref());
         self.note(|| Undo::Group(m.group, old));
         Ok(())
     }
@@ -111,28 +112,22 @@ impl Agent {
                     return Err(problem::GROUP_BAD_WATCH);
                 }
             }
-            for action in &bucket.actions {
-                if let Action::Group(to) = action
-                    && (*to == m.group || self.reaches(*to, m.group, 0))
-                {
-                    return Err(problem::GROUP_LOOP);
-                }
+            // A bucket that names its own group is a loop, even if the group does not exist yet.
+            if bucket.actions.contains(&Action::Group(m.group)) {
+                return Err(problem::GROUP_LOOP);
             }
             self.check_list(&bucket.actions)?;
         }
-        Ok(())
+        self.chains.check(&self.groups, m.group, m.kind, &m.buckets)
     }
 
-    /// Whether one group refers to another, directly or through a chain of at most 32 groups.
-    fn reaches(&self, from: u32, to: u32, depth: u8) -> bool {
-        let Some(state) = self.groups.get(&from).filter(|_| depth < CHAIN) else {
-            return depth >= CHAIN;
+    /// Puts back what a group was.
+    pub(super) fn restore_group(&mut self, number: u32, old: Option<GroupState>) {
+        let now = match old {
+            Some(old) => self.groups.insert(number, old),
+            None => self.groups.remove(&number),
         };
-        let mut actions = state.group.desc.buckets.iter().flat_map(|bucket| &bucket.actions);
-        actions.any(|action| match action {
-            Action::Group(next) => *next == to || self.reaches(*next, to, depth + 1),
-            _ => false,
-        })
+        self.chains.changed(&self.groups, number, now.as_ref());
     }
 
     fn group_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) -> Result<(), Problem> {
@@ -143,8 +138,7 @@ impl Agent {
         if !all && !self.groups.contains_key(&number) {
             return Ok(());
         }
-        let mut others = self.groups.iter().filter(|(other, _)| **other != number);
-        if !all && others.any(|(_, state)| leads_to(&state.group.desc.buckets, number)) {
+        if !all && self.chains.is_named(number) {
             return Err(problem::GROUP_CHAINED);
         }
         let leads = |action: &Action| match action {
@@ -157,6 +151,7 @@ impl Agent {
             self.groups.keys().copied().filter(|group| all || *group == number).collect();
         for group in gone {
             let old = self.groups.remove(&group);
+            self.chains.changed(&self.groups, group, old.as_ref());
             self.note(|| Undo::Group(group, old));
             self.emit(Change::GroupGone(group));
         }

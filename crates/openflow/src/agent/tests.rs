@@ -1,5 +1,6 @@
 //! Tests of the agent. The name of a test begins with the section of OpenFlow 1.3.5 that it checks.
 
+mod chains;
 mod channel;
 mod model;
 mod own;

@@ -13,7 +13,7 @@ struct CoreMetric {
     value: fn(&Totals) -> u64,
 }
 
-const CORE: [CoreMetric; 4] = [
+const CORE: [CoreMetric; 5] = [
     CoreMetric {
         name: "switch_frames_total",
         help: "Counts the frames that the switch processed on the core.",
@@ -34,6 +34,12 @@ const CORE: [CoreMetric; 4] = [
         help: "Counts the frames that were sent by the port mapping without entering a queue, a part of \
                switch_mapped_frames_total.",
         value: |totals| totals.front,
+    },
+    CoreMetric {
+        name: "switch_over_budget_frames_total",
+        help: "Counts the frames, those of controllers included, that were dropped because they met more buckets of \
+               groups, or became more frames, than one frame may.",
+        value: |totals| totals.over,
     },
 ];
 

@@ -11,6 +11,8 @@ use crate::set::ActionSet;
 
 /// The deepest chain of groups that is explained.
 const DEEPEST: usize = 8;
+/// The most lines of an explanation.
+const LINES: usize = 256;
 
 impl World {
     /// Appends a sentence for each output, and for each group with the bucket that it chooses. Later actions
@@ -24,6 +26,9 @@ impl World {
     ) {
         let mut key = *key;
         for action in actions {
+            if lines.len() >= LINES {
+                return;
+            }
             match action {
                 Action::Output { port, .. } | Action::Enqueue { port, .. } => {
                     lines.push(self.explain_output(*port, key.bits(Field::InPort) as u32));
@@ -86,7 +91,7 @@ impl World {
             GroupType::Indirect => (0..buckets.len().min(1)).collect(),
             GroupType::Select => self.select(buckets, key).into_iter().collect(),
             GroupType::FastFailover => {
-                buckets.iter().position(|bucket| self.is_live(bucket, 0)).into_iter().collect()
+                buckets.iter().position(|bucket| self.is_live(bucket)).into_iter().collect()
             }
         };
         if chosen.is_empty() {
@@ -96,6 +101,12 @@ impl World {
             ));
         }
         for at in chosen {
+            if lines.len() + 1 >= LINES {
+                if lines.len() < LINES {
+                    lines.push(format!("and more: only the first {} lines are printed", LINES - 1));
+                }
+                return;
+            }
             let bucket = &buckets[at];
             let weight = match desc.kind {
                 GroupType::Select => format!(" (weight {})", bucket.weight),
