@@ -211,6 +211,23 @@ pub const GROUP_TOO_MUCH_WORK: Problem = Problem {
     ..GROUP_OUT_OF_BUCKETS
 };
 
+/// Controllers have used up the memory that the switch has for its tables.
+const NO_MEMORY: &str = "the tables take as much memory as they may (memory_mib of [switch])";
+/// See [`GROUP_OUT_OF_BUCKETS`].
+pub const GROUP_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..GROUP_OUT_OF_BUCKETS };
+/// See [`METER_OUT_OF_METERS`].
+pub const METER_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..METER_OUT_OF_METERS };
+/// See [`FLOW_TABLE_FULL`].
+pub const FLOW_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..FLOW_TABLE_FULL };
+/// See [`FEATURES_EPERM`].
+pub const FEATURES_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..FEATURES_EPERM };
+/// See [`BUNDLE_TOO_MANY`].
+pub const BUNDLE_OUT_OF_MEMORY: Problem =
+    Problem { why: "the open bundles have as many bytes as they may", ..BUNDLE_TOO_MANY };
+/// See [`BUNDLE_TOO_MANY`].
+pub const BUNDLE_TOO_MANY_CHANGES: Problem =
+    Problem { why: "the bundle changes too many flow entries", ..BUNDLE_TOO_MANY };
+
 impl Problem {
     /// Type and code in the numbering of `version`. A problem that the version cannot express
     /// becomes the nearest one that it can.

@@ -10,10 +10,15 @@
 //! message fails, it restores that state in reverse order, and discards the changes and messages
 //! that were not yet handed out.
 //!
+//! Messages are stored as the bytes in which they came, which are fewer than those of the decoded
+//! messages, and are decoded again when the bundle is committed.
+//!
 //! Invariants: a controller has at most [`BUNDLES`] bundles, with at most [`MESSAGES`] messages
-//! each.
+//! each, and together with the bytes that [`super::Memory`] allows. A bundle of which a message was
+//! refused for want of room is never committed.
 
-use super::{Agent, Ask, Out, Undo, wire};
+use super::peers::Peer;
+use super::{Agent, Ask, Out, Undo, memory, wire};
 use crate::bundle::{Bundle, BundleAdd};
 use crate::port::Property;
 use crate::problem::{self, Problem};
@@ -24,12 +29,35 @@ const BUNDLES: usize = 16;
 /// The largest number of messages in a bundle.
 const MESSAGES: usize = 100_000;
 
+/// The largest number of changes to flow entries, groups, meters and ports by one bundle.
+const CHANGES: usize = 1 << 18;
+
 /// An open bundle.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Held {
     flags: u16,
     closed: bool,
-    messages: Vec<(u32, Message)>,
+    messages: Vec<Vec<u8>>,
+    /// What the messages take, in bytes.
+    bytes: usize,
+    /// Whether a message was refused for want of room.
+    is_spoilt: bool,
+}
+
+impl Held {
+    fn new(flags: u16) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    /// What the bundle takes, in bytes.
+    const fn bytes(&self) -> usize {
+        memory::BLOCK + self.bytes
+    }
+}
+
+/// What bundles take, in bytes.
+pub(super) fn weight<'a>(bundles: impl IntoIterator<Item = &'a Held>) -> usize {
+    bundles.into_iter().map(Held::bytes).sum()
 }
 
 fn no_experimenter(properties: &[Property]) -> Result<(), Problem> {
@@ -82,8 +110,7 @@ impl Agent {
                 if bundles.len() >= BUNDLES {
                     return Err(problem::BUNDLE_OUT_OF_BUNDLES);
                 }
-                let held = Held { flags: m.flags, closed: false, messages: Vec::new() };
-                bundles.insert(m.id, held);
+                bundles.insert(m.id, Held::new(m.flags));
             }
             2 | 4 => {
                 let held = bundles.get_mut(&m.id).ok_or(problem::BUNDLE_BAD_ID)?;
@@ -91,6 +118,9 @@ impl Agent {
                     Some(problem::BUNDLE_BAD_FLAGS)
                 } else if m.control == 2 && held.closed {
                     Some(problem::BUNDLE_CLOSED)
+                } else if held.is_spoilt {
+                    // A part of a bundle must not be committed.
+                    Some(problem::BUNDLE_OUT_OF_MEMORY)
                 } else {
                     None
                 };
@@ -118,7 +148,7 @@ impl Agent {
         if header.version != ask.version as u8 {
             return Err(problem::REQUEST_BAD_VERSION);
         }
-        let bundles = self.held(ask)?;
+        self.held(ask)?;
         if header.xid != ask.xid {
             return Err(problem::BUNDLE_BAD_XID);
         }
@@ -126,6 +156,12 @@ impl Agent {
         if !may_be_in(&message) {
             return Err(problem::BUNDLE_UNSUPPORTED);
         }
+        let more = m.message.len() + memory::BLOCK;
+        let each = |peer: &Peer| weight(peer.bundles.values());
+        let own = self.peers.get(&ask.main).map_or(0, each);
+        let all: usize = self.peers.values().map(each).sum();
+        let is_full = own + more > self.memory.bundles || all + more > self.memory.all_bundles;
+        let bundles = self.held(ask)?;
         let room = bundles.len() < BUNDLES;
         // The first message for an unknown bundle opens it.
         let held = match bundles.entry(m.id) {
@@ -133,9 +169,7 @@ impl Agent {
             std::collections::btree_map::Entry::Vacant(_) if !room => {
                 return Err(problem::BUNDLE_OUT_OF_BUNDLES);
             }
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(Held { flags: m.flags, closed: false, messages: Vec::new() })
-            }
+            std::collections::btree_map::Entry::Vacant(place) => place.insert(Held::new(m.flags)),
         };
         let wrong = if held.closed {
             problem::BUNDLE_CLOSED
@@ -143,8 +177,13 @@ impl Agent {
             problem::BUNDLE_BAD_FLAGS
         } else if held.messages.len() >= MESSAGES {
             problem::BUNDLE_TOO_MANY
+        } else if is_full || held.is_spoilt {
+            // The memory is free again at once; what the bundle had cannot be committed.
+            *held = Held { closed: held.closed, is_spoilt: true, ..Held::new(held.flags) };
+            problem::BUNDLE_OUT_OF_MEMORY
         } else {
-            held.messages.push((header.xid, message));
+            held.messages.push(m.message.clone());
+            held.bytes += more;
             return Ok(());
         };
         Err(wrong)
@@ -155,9 +194,16 @@ impl Agent {
         let (seen, said) = (self.pending.len(), out.len());
         let changes = self.changes;
         self.undo = Some(Vec::new());
-        for (xid, message) in held.messages {
+        for bytes in held.messages {
+            // It was decoded when it was added.
+            let Ok((Header { xid, .. }, message)) = decode(&bytes) else { continue };
+            drop(bytes);
             let ask = Ask { xid, ..ask };
-            if let Err(problem) = self.write(ask, &message, out) {
+            let done = self.write(ask, &message, out).and_then(|()| {
+                let few = self.pending.len() - seen <= CHANGES;
+                if few { Ok(()) } else { Err(problem::BUNDLE_TOO_MANY_CHANGES) }
+            });
+            if let Err(problem) = done {
                 let undo = self.undo.take().unwrap_or_default();
                 undo.into_iter().rev().for_each(|one| self.put_back(one));
                 self.pending.truncate(seen);
@@ -184,8 +230,7 @@ impl Agent {
                 }
             }
             Undo::Group(number, old) => self.restore_group(number, old),
-            Undo::Meter(number, Some(old)) => drop(self.meters.insert(number, old)),
-            Undo::Meter(number, None) => drop(self.meters.remove(&number)),
+            Undo::Meter(number, old) => drop(self.put_meter(number, old)),
             Undo::Port(number, old) => self.ports.restore(number, old),
         }
     }

@@ -46,6 +46,8 @@ pub(super) struct Chains {
     users: BTreeMap<u32, BTreeSet<u32>>,
     /// The number of buckets of all groups.
     buckets: usize,
+    /// The weight of all groups: see [`super::memory`].
+    bytes: usize,
     /// The number of buckets that were looked at, for tests of the cost of changes.
     #[cfg(test)]
     pub(super) looked_at: std::cell::Cell<u64>,
@@ -62,6 +64,11 @@ impl Chains {
     /// The number of buckets of all groups.
     pub(super) const fn buckets(&self) -> usize {
         self.buckets
+    }
+
+    /// What the groups take, in bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether buckets of other groups name this one.
@@ -200,7 +207,9 @@ impl Chains {
         let now = groups.get(&group);
         let buckets =
             |state: Option<&GroupState>| state.map_or(0, |one| one.group.desc.buckets.len());
+        let of = |state: Option<&GroupState>| state.map_or(0, GroupState::weight);
         self.buckets = (self.buckets + buckets(now)).saturating_sub(buckets(old));
+        self.bytes = (self.bytes + of(now)).saturating_sub(of(old));
         for to in old.iter().flat_map(|state| named(&state.group.desc.buckets)) {
             if let Some(users) = self.users.get_mut(&to) {
                 users.remove(&group);

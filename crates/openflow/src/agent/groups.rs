@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::table::Installed;
-use super::{Agent, Ask, Out, Undo, counts};
+use super::{Agent, Ask, Out, Undo, counts, memory};
 use crate::act::{Action, Instruction};
 use crate::change::{Change, Group, Meter};
 use crate::flow::RemovedReason;
@@ -27,6 +27,13 @@ const ALL_BUCKETS: usize = 1 << 17;
 pub(super) struct GroupState {
     pub(super) group: Arc<Group>,
     pub(super) since: u64,
+}
+
+impl GroupState {
+    /// What the group takes, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        memory::of_group(&self.group.desc.buckets, self.group.counts.len())
+    }
 }
 
 /// A meter, and the time at which it was added.
@@ -60,6 +67,12 @@ impl Agent {
         let had = old.map_or(0, |old| old.group.desc.buckets.len());
         if self.chains.buckets() - had + m.buckets.len() > ALL_BUCKETS {
             return Err(problem::GROUP_OUT_OF_BUCKETS);
+        }
+        let (new, had) =
+            (memory::of_group(&m.buckets, self.cores), old.map_or(0, GroupState::weight));
+        let grows = new.saturating_sub(had);
+        if self.chains.bytes() + grows > self.memory.groups || !self.fits(grows) {
+            return Err(problem::GROUP_OUT_OF_MEMORY);
         }
         // A modified group keeps its age and its counts. The counts of its buckets begin at zero,
         // because the buckets are new.
@@ -179,6 +192,11 @@ impl Agent {
             }
             _ => {}
         }
+        let weight = |bands: &[Band]| memory::of_meter(bands, self.cores);
+        let (had, new) = (old.map_or(0, |old| weight(&old.meter.config.bands)), weight(&m.bands));
+        if !self.fits(new.saturating_sub(had)) {
+            return Err(problem::METER_OUT_OF_MEMORY);
+        }
         let (since, kept) = old.map_or_else(
             || (ask.now, counts(self.cores)),
             |old| (old.since, Arc::clone(&old.meter.counts)),
@@ -187,9 +205,22 @@ impl Agent {
         let bands = counts(self.cores * m.bands.len());
         let meter = Arc::new(Meter { config, counts: kept, bands });
         self.emit(Change::Meter(Arc::clone(&meter)));
-        let old = self.meters.insert(m.meter, MeterState { meter, since });
+        let old = self.put_meter(m.meter, Some(MeterState { meter, since }));
         self.note(|| Undo::Meter(m.meter, old));
         Ok(())
+    }
+
+    /// Adds, replaces or removes a meter; returns what it was.
+    pub(super) fn put_meter(&mut self, number: u32, new: Option<MeterState>) -> Option<MeterState> {
+        let cores = self.cores;
+        let weight = |one: &MeterState| memory::of_meter(&one.meter.config.bands, cores);
+        let more = new.as_ref().map_or(0, weight);
+        let old = match new {
+            Some(new) => self.meters.insert(number, new),
+            None => self.meters.remove(&number),
+        };
+        self.meter_bytes = (self.meter_bytes + more).saturating_sub(old.as_ref().map_or(0, weight));
+        old
     }
 
     fn meter_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) {
@@ -207,7 +238,7 @@ impl Agent {
         };
         self.drop_flows(metered, RemovedReason::MeterDelete, ask, out);
         for meter in gone {
-            let old = self.meters.remove(&meter);
+            let old = self.put_meter(meter, None);
             self.note(|| Undo::Meter(meter, old));
             self.emit(Change::MeterGone(meter));
         }

@@ -5,7 +5,7 @@
 //! table that was reduced stays so until a controller requests the complete features again.
 
 use super::peers::TABLE_STATUS;
-use super::{Agent, Ask, Out};
+use super::{Agent, Ask, Out, memory};
 use crate::act::Instruction;
 use crate::flow::FlowMod;
 use crate::multipart::Reply;
@@ -195,6 +195,15 @@ impl Agent {
                 if self.tables[number].len() > table.max_entries as usize {
                     return Err(problem::FEATURES_EPERM);
                 }
+            }
+            let old = |table: &TableFeatures| {
+                let features = self.tables[usize::from(table.table)].settings.features.as_deref();
+                features.map_or(0, memory::of_features)
+            };
+            let grows =
+                |table: &TableFeatures| memory::of_features(table).saturating_sub(old(table));
+            if !self.fits(wanted.iter().map(grows).sum()) {
+                return Err(problem::FEATURES_OUT_OF_MEMORY);
             }
             for table in wanted {
                 let features = Some(Box::new(table.clone()));

@@ -2,6 +2,7 @@
 
 mod chains;
 mod channel;
+mod memory;
 mod model;
 mod own;
 mod v10;
