@@ -77,10 +77,20 @@ impl Config {
         let switch = self.switch();
         for (text, message) in self.flow_messages(&switch)? {
             agent.preset(&message, 0, &mut out).map_err(|problem| {
-                let what = format!("'{}': the switch refuses it: {}", text.get_ref(), problem.why);
+                let text_of = short(text.get_ref());
+                let what = format!("'{text_of}': the switch refuses it: {}", problem.why);
                 self.error(text.span(), what, "change it, or what it names")
             })?;
         }
         Ok(())
+    }
+}
+
+/// The start of a text, because a group may have a thousand buckets.
+fn short(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}..", &text[..at]),
+        None => text.into(),
     }
 }

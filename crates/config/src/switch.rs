@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
-use flowyard_openflow::agent::{Agent, Limits};
+use flowyard_openflow::agent::{Agent, Limits, Memory};
 use flowyard_switch::{Lookup, Settings, SwitchSettings};
 use serde::Deserialize;
 use toml::Spanned;
@@ -49,6 +49,8 @@ pub struct SwitchConfig {
     pub authority: Option<PathBuf>,
     /// The number of frames that may wait for the agent on their way to controllers.
     pub punts: Spanned<usize>,
+    /// The memory that flows, groups and meters may take, in MiB.
+    pub memory_mib: Spanned<usize>,
 }
 
 impl Default for SwitchConfig {
@@ -70,6 +72,7 @@ impl Default for SwitchConfig {
             key: None,
             authority: None,
             punts: free(1024),
+            memory_mib: free(1024),
         }
     }
 }
@@ -182,7 +185,12 @@ impl Config {
     pub fn switch_agent(&self) -> Result<Agent, ConfigError> {
         let tables = (*self.switch().tables.get_ref()).min(255) as u8;
         let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
-        Ok(Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref())))
+        let mut agent =
+            Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref()));
+        let tables = *self.switch().memory_mib.get_ref() << 20;
+        let usual = Memory::default();
+        agent.limit_memory(Memory { tables, groups: usual.groups.min(tables), ..usual });
+        Ok(agent)
     }
 
     /// The datapath ID.
@@ -220,6 +228,10 @@ pub(super) fn check(config: &Config) -> Checked {
     if !(1..=1 << 20).contains(switch.punts.get_ref()) {
         let what = format!("a queue of {} frames is not possible", switch.punts.get_ref());
         return Err(config.error(switch.punts.span(), what, "write 1 to 1048576"));
+    }
+    if !(1..=1 << 20).contains(switch.memory_mib.get_ref()) {
+        let what = format!("tables cannot have {} MiB", switch.memory_mib.get_ref());
+        return Err(config.error(switch.memory_mib.span(), what, "write 1 to 1048576"));
     }
     let mut numbers = HashSet::new();
     for (name, number) in &switch.ports {

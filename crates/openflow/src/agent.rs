@@ -21,14 +21,17 @@
 //! Thread-safety: plain data with one owner. The data plane writes the counts in entries.
 
 mod bundles;
+mod chains;
 mod check;
 mod flowmod;
 mod flows;
 mod groups;
+mod memory;
 mod meter;
 mod monitor;
 mod own;
 mod peers;
+mod pieces;
 pub mod ports;
 mod punts;
 mod report;
@@ -39,6 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use flows::{Fields, Flow, Flows};
+pub use memory::{Memory, weight};
 pub use meter::Meter;
 pub use own::Standalone;
 pub use punts::Rate;
@@ -67,6 +71,9 @@ pub struct Limits {
     /// Meters.
     pub meters: usize,
 }
+
+/// The flow entries that one call of [`Agent::expire`] removes.
+pub const OVER: usize = 8192;
 
 /// A message to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,6 +114,7 @@ enum Undo {
 pub struct Agent {
     datapath: u64,
     limits: Limits,
+    memory: Memory,
     cores: usize,
     desc: Desc,
     /// Connections, by the number that the owner chose.
@@ -117,8 +125,11 @@ pub struct Agent {
     next_entry: u64,
     /// By number.
     tables: Vec<Table>,
-    groups: BTreeMap<u32, GroupState>,
+    groups: chains::Groups,
+    chains: chains::Chains,
     meters: BTreeMap<u32, MeterState>,
+    /// The weight of all meters: see [`memory`].
+    meter_bytes: usize,
     ports: Ports,
     punts: Punts,
     /// The switch's own flow entries.
@@ -157,6 +168,7 @@ impl Agent {
         Self {
             datapath,
             limits,
+            memory: Memory::default(),
             cores,
             desc,
             peers: BTreeMap::new(),
@@ -165,8 +177,10 @@ impl Agent {
             pending: Vec::new(),
             next_entry: 0,
             tables: (0..limits.tables).map(|_| Table::new(counts(cores))).collect(),
-            groups: BTreeMap::new(),
+            groups: chains::Groups::new(),
+            chains: chains::Chains::default(),
             meters: BTreeMap::new(),
+            meter_bytes: 0,
             ports: Ports::default(),
             punts: Punts::default(),
             own: own::Own::default(),
@@ -180,6 +194,23 @@ impl Agent {
         self.desc = desc;
     }
 
+    /// Sets how many bytes controllers can make the switch store.
+    pub const fn limit_memory(&mut self, memory: Memory) {
+        self.memory = memory;
+    }
+
+    /// What the tables take, in bytes.
+    #[must_use]
+    pub fn stored(&self) -> usize {
+        let tables: usize = self.tables.iter().map(Table::bytes).sum();
+        tables + self.chains.bytes() + self.meter_bytes
+    }
+
+    /// Whether the tables may take this many bytes more.
+    fn fits(&self, more: usize) -> bool {
+        more == 0 || self.stored() + more <= self.memory.tables
+    }
+
     /// The number of the last change that affects frames.
     #[must_use]
     pub const fn changes(&self) -> u64 {
@@ -190,6 +221,7 @@ impl Agent {
     /// [`Self::handle`] are returned together: a data plane that applies them between two frames
     /// never shows a part of a bundle.
     pub fn drain(&mut self) -> Vec<(u64, Change)> {
+        self.peers.values_mut().for_each(Peer::notices_taken);
         std::mem::take(&mut self.pending)
     }
 
@@ -213,12 +245,14 @@ impl Agent {
         self.tables.iter().map(Table::len).sum()
     }
 
-    /// Removes the flow entries that have timed out, and multipart requests that were not completed
-    /// in time.
+    /// Removes flow entries that have timed out, at most [`OVER`] at a time; the others are removed
+    /// by the next calls. Also discards multipart requests that were not completed in time.
     pub fn expire(&mut self, now: u64, out: &mut Vec<Out>) {
         self.now = now;
+        let mut most = OVER;
         for number in 0..self.tables.len() {
-            for (rule, reason) in self.tables[number].over(now) {
+            for (rule, reason) in self.tables[number].over(now, most) {
+                most -= 1;
                 self.remove(number as u8, &rule, reason, None, now, out);
             }
         }
@@ -389,7 +423,7 @@ impl Agent {
                 | (Version::V10 | Version::V13, RemovedReason::Eviction) => RemovedReason::Delete,
                 (_, reason) => reason,
             };
-            if peer.wants(peers::FLOW_REMOVED, reason as u32) {
+            if peer.wants(peers::FLOW_REMOVED, reason as u32) && self.may_tell(peer, flow, false) {
                 let message = Message::FlowRemoved(FlowRemoved { reason, ..message.clone() });
                 out.push(Out { to, xid: 0, message, after: self.changes });
             }

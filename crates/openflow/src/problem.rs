@@ -203,6 +203,32 @@ problems! {
     }
 }
 
+/// A chain of groups is too long. OpenFlow has no code for this; the nearest is that of a loop.
+pub const GROUP_CHAIN_TOO_LONG: Problem =
+    Problem { why: "a chain of more than 32 groups", ..GROUP_LOOP };
+/// A chain of groups costs a frame too much; the nearest code is that of too many buckets.
+pub const GROUP_TOO_MUCH_WORK: Problem = Problem {
+    why: "a frame could meet more than 4,096 buckets in this chain of groups",
+    ..GROUP_OUT_OF_BUCKETS
+};
+
+/// Controllers have used up the memory that the switch has for its tables.
+const NO_MEMORY: &str = "the tables take as much memory as they may (memory_mib of [switch])";
+/// See [`GROUP_OUT_OF_BUCKETS`].
+pub const GROUP_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..GROUP_OUT_OF_BUCKETS };
+/// See [`METER_OUT_OF_METERS`].
+pub const METER_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..METER_OUT_OF_METERS };
+/// See [`FLOW_TABLE_FULL`].
+pub const FLOW_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..FLOW_TABLE_FULL };
+/// See [`FEATURES_EPERM`].
+pub const FEATURES_OUT_OF_MEMORY: Problem = Problem { why: NO_MEMORY, ..FEATURES_EPERM };
+/// See [`BUNDLE_TOO_MANY`].
+pub const BUNDLE_OUT_OF_MEMORY: Problem =
+    Problem { why: "the open bundles have as many bytes as they may", ..BUNDLE_TOO_MANY };
+/// See [`BUNDLE_TOO_MANY`].
+pub const BUNDLE_TOO_MANY_CHANGES: Problem =
+    Problem { why: "the bundle changes too many flow entries", ..BUNDLE_TOO_MANY };
+
 impl Problem {
     /// Type and code in the numbering of `version`. A problem that the version cannot express
     /// becomes the nearest one that it can.

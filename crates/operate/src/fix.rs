@@ -25,7 +25,7 @@ pub(crate) fn fix(reason: DropReason, place: &str) -> String {
 }
 
 /// A text for each reason. `{place}` stands for the queue or port.
-const FIXES: [(DropReason, &str); 27] = [
+const FIXES: [(DropReason, &str); 28] = [
     (
         DropReason::QueueFull,
         "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
@@ -150,6 +150,11 @@ const FIXES: [(DropReason, &str); 27] = [
         DropReason::Punted,
         "not an error: the only output of its flow entry is the controller; if the controller gets no packet-ins, \
          check its connection",
+    ),
+    (
+        DropReason::TooManyCopies,
+        "the actions of its flow entries would have made more than 4,096 frames of it, or led it through more than \
+         4,096 buckets of groups: see the actions with 'flowyard switch why', and name fewer groups in a bucket",
     ),
 ];
 

@@ -12,6 +12,9 @@
 //! pauses. If a controller does not read, packet-ins to it are dropped first (and counted), and then
 //! the connection is closed. A reply is sent when the changes before it are in force on every core.
 //!
+//! Everything that a controller can make the switch store is limited in bytes (docs/openflow.md lists the limits). A
+//! watchdog notices an agent that is stuck; the cores forward in any case.
+//!
 //! Invariants: connections do not affect each other; replies of a connection are sent in the order of
 //! its requests, except echo replies, which may be sent earlier.
 //! Thread-safety: a [`Channel`] may be used from any thread. Dropping it ends all threads.
@@ -21,16 +24,19 @@ pub mod client;
 mod config;
 mod connection;
 mod endpoint;
+mod gate;
 mod link;
 mod outbox;
 mod peers;
+mod pulse;
 mod shared;
 mod sync;
 mod tap;
 pub mod tls;
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use flowyard_openflow::agent::{Agent, Out};
@@ -76,8 +82,14 @@ pub struct Channel {
     board: Board,
     boxes: Boxes,
     listening: Vec<String>,
+    /// The agent's thread.
+    agent: Threads,
     threads: Threads,
+    pulse: Arc<pulse::Pulse>,
 }
+
+/// The longest time for which the end of a channel waits for an agent that may be stuck.
+const ENDING: Duration = Duration::from_secs(2);
 
 impl Channel {
     /// Starts the agent's thread and the connections. Ports are added later, by [`Self::with`].
@@ -97,7 +109,8 @@ impl Channel {
         }
         let (events, inbox) = bounded(EVENTS);
         let (stop, stopped) = bounded(0);
-        let (board, boxes) = (Arc::clone(&config.connections.0), Boxes::default());
+        let Connections { board, pulse } = config.connections.clone();
+        let boxes = Boxes::default();
         let shared = Shared {
             config: Arc::new(config),
             tls,
@@ -105,16 +118,34 @@ impl Channel {
             stop: stopped,
             board: Arc::clone(&board),
             boxes: Arc::clone(&boxes),
+            gate: Arc::default(),
+            pulse: Arc::clone(&pulse),
             numbers: Arc::default(),
         };
-        let (listening, threads) = (Vec::new(), Threads::default());
-        let mut channel = Self { events, stop: Some(stop), board, boxes, listening, threads };
+        let mut channel = Self {
+            events,
+            stop: Some(stop),
+            board,
+            boxes,
+            listening: Vec::new(),
+            agent: Threads::default(),
+            threads: Threads::default(),
+            pulse,
+        };
         let config = Arc::clone(&shared.config);
         let dials = config.endpoints.iter().any(Endpoint::dials);
         let rules = agent::Rules { fail: config.fail, dials };
         let tap = config.tap.clone();
+        let pulse = Arc::clone(&channel.pulse);
+        channel.agent.spawn("of-agent", move || {
+            agent::run(agent, plane, &inbox, rules, tap, pulse);
+        })?;
         let threads = &mut channel.threads;
-        threads.spawn("of-agent", move || agent::run(agent, plane, &inbox, rules, tap))?;
+        let (pulse, boxes, stop) =
+            (Arc::clone(&channel.pulse), Arc::clone(&channel.boxes), shared.stop.clone());
+        let patience = config.patience;
+        let close_all = move |why| shared::close_all(&boxes, why);
+        threads.spawn("of-watch", move || pulse::watch(&pulse, close_all, &stop, patience))?;
         for endpoint in &config.endpoints {
             if endpoint.dials() {
                 peers::dial_all(endpoint, &shared, threads)?;
@@ -123,15 +154,16 @@ impl Channel {
             let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
             let bound = peers::bind(endpoint).map_err(wrong)?;
             channel.listening.push(bound.endpoint.to_string());
+            peers::warn(&bound);
             peers::listen(bound, &shared, threads)?;
         }
         Ok(channel)
     }
 
     /// Runs `work` on the agent's thread, for example to add a port. Messages that it puts into the
-    /// list are sent. Blocks while the agent's queue is full; does nothing if the channel has ended.
+    /// list are sent. Waits while the agent's queue is full; does nothing if the channel ends.
     pub fn with(&self, work: impl FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send + 'static) {
-        let _ = self.events.send(Event::Do(Box::new(work)));
+        let _ = shared::tell(&self.events, Event::Do(Box::new(work)), || self.pulse.ends());
     }
 
     /// Runs `question` on the agent's thread and waits for its result; `None` if the channel has ended.
@@ -147,8 +179,7 @@ impl Channel {
     /// Whether the agent's thread is running; false if it panicked.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        // The agent's thread is started first.
-        self.threads.0.first().is_some_and(|agent| !agent.is_finished())
+        self.agent.0.first().is_some_and(|agent| !agent.is_finished())
     }
 
     /// The states of all connections.
@@ -164,15 +195,33 @@ impl Channel {
     }
 }
 
+impl Channel {
+    /// Begins to end the channel, so that nothing waits for an agent that may be stuck.
+    pub fn end(&self) {
+        self.pulse.end();
+    }
+}
+
 impl Drop for Channel {
     fn drop(&mut self) {
+        self.end();
         drop(self.stop.take());
-        for outbox in lock(&self.boxes).iter().filter_map(Weak::upgrade) {
-            outbox.close(ENDS);
-        }
-        let _ = self.events.send(Event::Stop);
+        shared::close_all(&self.boxes, ENDS);
+        // The agent also looks at the pulse, so it ends even if this does not fit into its queue.
+        let _ = self.events.try_send(Event::Stop);
         for thread in self.threads.0.drain(..) {
             let _ = thread.join();
+        }
+        let from = sync::clock();
+        for agent in self.agent.0.drain(..) {
+            while !agent.is_finished() && from.elapsed() < ENDING {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if agent.is_finished() {
+                let _ = agent.join();
+            } else {
+                tracing::error!("the OpenFlow agent does not end: it is left behind");
+            }
         }
     }
 }

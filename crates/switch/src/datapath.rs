@@ -128,6 +128,9 @@ pub struct Totals {
     pub mapped: u64,
     /// Frames that were sent to a port before they entered a queue ([`Datapath::front`]); `mapped` includes them.
     pub front: u64,
+    /// Frames, those of controllers included, that met more buckets of groups, or became more frames, than one
+    /// frame may. They were dropped.
+    pub over: u64,
 }
 
 /// See the module's head.
@@ -336,6 +339,7 @@ impl Datapath {
     /// for it.
     pub fn ready(&mut self) {
         self.is_ready = true;
+        self.world.refresh();
         self.cache.reserve(self.flows.len());
         self.mapping.set_mask(&flat(self.cache.mask()));
         // If there are few tuples and the rules fit into a core's own cache, an entry in front of them pays only as

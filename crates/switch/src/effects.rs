@@ -1,13 +1,24 @@
 //! Effects: the results of processing a frame. The data plane fills them; the caller reads and clears them.
 //!
+//! A frame has a budget: the buckets of groups that it meets, the frames that come of it, and their bytes. A frame
+//! that exceeds it is not sent at all.
+//!
 //! Invariants: once the buffers have grown, only punts allocate memory. At most [`Effects::punts_max`]
-//! punts wait at a time; others are counted and lost.
+//! punts wait at a time; others are counted and lost. At most [`COPIES_MAX`] frames come of one frame.
 //! Thread-safety: plain data, one owner.
 
 use flowyard_openflow::change::Punt;
 use flowyard_yard::DropReason;
 
 use crate::packet::Packet;
+
+/// The buckets of groups that one frame may meet. Open vSwitch has the same limit for the resubmit actions of a
+/// packet.
+pub const BUCKETS_MAX: u32 = 4096;
+/// The frames that may come of one frame.
+pub const COPIES_MAX: usize = 4096;
+/// The bytes of changed frames that may come of one frame.
+const BYTES_MAX: usize = 16 << 20;
 
 /// The bytes that are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +79,8 @@ pub enum Reason {
     Filtered,
     /// It was sent only to a controller.
     Controller,
+    /// It met more buckets of groups, or became more frames, than one frame may.
+    TooManyCopies,
 }
 
 impl Reason {
@@ -81,6 +94,7 @@ impl Reason {
             Some(Self::TooLong) => DropReason::TooLong,
             Some(Self::Filtered | Self::NotReceived) => DropReason::Filtered,
             Some(Self::Controller) => DropReason::Punted,
+            Some(Self::TooManyCopies) => DropReason::TooManyCopies,
             Some(Self::NoOutput) | None => DropReason::Work,
         }
     }
@@ -103,6 +117,10 @@ pub struct Effects {
     pub seen: Vec<Seen>,
     /// The bytes of changed frames.
     changed: Vec<u8>,
+    /// The buckets that the frame has met.
+    buckets: u32,
+    /// Whether the frame has exceeded its budget.
+    is_over: bool,
 }
 
 impl Effects {
@@ -110,6 +128,33 @@ impl Effects {
     #[must_use]
     pub fn new(punts_max: usize) -> Self {
         Self { punts_max, ..Self::default() }
+    }
+
+    /// A frame begins to be processed, with its whole budget.
+    pub(crate) const fn begin(&mut self) {
+        (self.buckets, self.is_over) = (0, false);
+    }
+
+    /// The frame meets a bucket of a group. Returns whether its budget covers it.
+    pub(crate) const fn meet(&mut self) -> bool {
+        self.buckets += 1;
+        self.is_over |= self.buckets > BUCKETS_MAX;
+        !self.is_over
+    }
+
+    /// Whether the frame has exceeded its budget, so that nothing more is to be done with it.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The frame is processed. Returns whether it exceeded its budget; then it is not sent.
+    pub(crate) fn end(&mut self) -> bool {
+        if self.is_over {
+            self.sent.clear();
+            self.changed.clear();
+            self.reason = Some(Reason::TooManyCopies);
+        }
+        self.is_over
     }
 
     /// Removes the results of the last frame.
@@ -142,6 +187,10 @@ impl Effects {
             packet.kept = Some((at, len));
             Bytes::Changed { at, len }
         };
+        if self.sent.len() >= COPIES_MAX || self.changed.len() > BYTES_MAX {
+            self.is_over = true;
+            return;
+        }
         self.sent.push(Sent { port, queue, bytes });
     }
 

@@ -32,7 +32,7 @@ mod world;
 
 pub use classify::{Classifier, Lookup, TUPLES};
 pub use datapath::{AHEAD, Arrival, Datapath, Place, Settings, Totals};
-pub use effects::{Bytes, Effects, Reason, Seen, Sent};
+pub use effects::{BUCKETS_MAX, Bytes, COPIES_MAX, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};
 pub use work::{Changes, Switch, SwitchHub, SwitchSettings, TotalsAsked, WhyAsked, change_message};

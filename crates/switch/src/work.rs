@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use crate::why::fields;
-use crate::{Arrival, Bytes, Datapath, Effects, Key, Reason, Seen, Settings};
+use crate::{Arrival, Bytes, COPIES_MAX, Datapath, Effects, Key, Reason, Seen, Sent, Settings};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
@@ -262,6 +262,8 @@ impl ControlPlane for SwitchHub {
 
 // The frames of a batch are looked up together.
 const _: () = assert!(LANES <= crate::AHEAD);
+// The frames that come of one frame are counted in 16 bits.
+const _: () = assert!(COPIES_MAX < u16::MAX as usize);
 
 /// The switch on one core.
 #[derive(Debug)]
@@ -309,24 +311,37 @@ impl Switch {
 
     /// Turns the effects of the frame in `lane` into its action.
     fn finish(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
-        let Some((&last, others)) = self.out.sent.split_last() else {
+        if self.out.sent.is_empty() {
             return refuse(batch, lane, Reason::counted(self.out.reason));
+        }
+        // Frames that no buffer can hold are not sent. Those behind the last one that fits count as missing, as do
+        // the others of which no copy can be made.
+        let fits = |sent: &Sent| match sent.bytes {
+            Bytes::Same => true,
+            Bytes::Changed { len, .. } => len as usize <= pool.longest(),
         };
+        let Some(end) = self.out.sent.iter().rposition(fits) else {
+            return refuse(batch, lane, DropReason::TooLong);
+        };
+        let mut missing = (self.out.sent.len() - 1 - end) as u16;
+        let (last, others) = (self.out.sent[end], &self.out.sent[..end]);
         // The frame itself is sent last, because the copies need the received bytes.
         let Some(port) = self.port(last.port) else {
             return refuse(batch, lane, DropReason::NoRoute);
         };
-        if others.is_empty() && last.bytes == Bytes::Same {
+        if others.is_empty() && missing == 0 && last.bytes == Bytes::Same {
             self.hub.count(port, true, self.core, batch.frames[lane].len(), now);
             batch.actions[lane].to = To::Port(port);
             return;
         }
         let own = self.pool.get_or_insert_with(|| pool.share());
         let frame = &mut batch.frames[lane];
-        let mut missing = 0_u16;
         for sent in others.iter().rev() {
             let at = self.numbers.binary_search_by_key(&sent.port, |(number, _)| *number);
-            let Ok(at) = at else { continue };
+            let Ok(at) = at else {
+                missing += 1;
+                continue;
+            };
             let meta = flowyard_pool::Meta { copied: 0, ..pool.meta(frame) };
             let bytes = self.out.bytes(sent, pool.bytes(frame));
             let len = bytes.len();
@@ -337,7 +352,7 @@ impl Switch {
                     self.hub.count(to, true, self.core, len, now);
                     pool.tie(frame, copy, to);
                 }
-                Err(_) => missing = missing.saturating_add(1),
+                Err(_) => missing += 1,
             }
         }
         let len = match last.bytes {
@@ -354,7 +369,7 @@ impl Switch {
             }
         };
         self.hub.count(port, true, self.core, len, now);
-        batch.actions[lane].to = if others.is_empty() {
+        batch.actions[lane].to = if others.is_empty() && missing == 0 {
             To::Port(port)
         } else {
             pool.set_last(frame, port, missing);

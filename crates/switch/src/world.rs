@@ -1,10 +1,12 @@
 //! World: what actions use besides the frame: ports, groups, meters, stations.
 //!
-//! Invariants: a group that is being applied is not entered again; a frame is sent to the port where it
-//! was received only if the action says `IN_PORT`.
+//! Invariants: a group that is being applied is not entered again; a frame meets at most as many buckets as its
+//! budget covers (see `effects`); a frame is sent to the port where it was received only if the action says
+//! `IN_PORT`.
 //! Thread-safety: owned by one core.
 
 mod explain;
+mod live;
 
 pub(crate) use explain::Told;
 
@@ -50,7 +52,6 @@ pub(crate) struct Origin {
 
 #[derive(Debug)]
 pub(crate) struct Grouping {
-    number: u32,
     group: Arc<Group>,
     sets: Vec<ActionSet>,
 }
@@ -63,8 +64,12 @@ pub(crate) struct World {
     /// The ports of `FLOOD` and of `ALL`.
     floods: Vec<u32>,
     all: Vec<u32>,
-    /// Sorted by number; a group is absent (`None`) while it is being applied.
-    groups: Vec<(u32, Option<Grouping>)>,
+    /// Sorted by number.
+    groups: Vec<live::Slot>,
+    /// The number of groups with a bucket that watches a group.
+    watching: usize,
+    /// Whether the liveness of groups has to be found out again.
+    is_stale: bool,
     meters: Vec<(u32, Metering)>,
     shared: Shared,
     stations: L2,
@@ -82,6 +87,8 @@ impl World {
             floods: Vec::new(),
             all: Vec::new(),
             groups: Vec::new(),
+            watching: 0,
+            is_stale: false,
             meters: Vec::new(),
             shared,
             stations,
@@ -135,6 +142,7 @@ impl World {
     }
 
     fn ports_changed(&mut self) {
+        self.is_stale = true;
         let open = self.ports.iter().filter(|port| Self::is_open(port));
         let open = open.filter(|port| port.number < reserved::MAX);
         self.all.clear();
@@ -155,15 +163,23 @@ impl World {
         };
         let number = group.desc.group;
         let sets = group.desc.buckets.iter().map(set).collect();
-        let new = Some(Grouping { number, group: Arc::clone(group), sets });
-        match self.groups.binary_search_by_key(&number, |(number, _)| *number) {
-            Ok(at) => self.groups[at].1 = new,
-            Err(at) => self.groups.insert(at, (number, new)),
+        let new = live::Slot::new(number, Grouping { group: Arc::clone(group), sets });
+        self.watching += usize::from(new.watches);
+        match self.place(number) {
+            Ok(at) => {
+                let old = std::mem::replace(&mut self.groups[at], new);
+                self.watching -= usize::from(old.watches);
+            }
+            Err(at) => self.groups.insert(at, new),
         }
+        self.is_stale = true;
     }
 
     pub(crate) fn drop_group(&mut self, number: u32) {
-        self.groups.retain(|(other, _)| *other != number);
+        if let Ok(at) = self.place(number) {
+            self.watching -= usize::from(self.groups.remove(at).watches);
+        }
+        self.is_stale = true;
     }
 
     pub(crate) fn set_meter(&mut self, meter: &Arc<flowyard_openflow::change::Meter>, change: u64) {
@@ -256,6 +272,9 @@ impl World {
     ) {
         let mut from = *from;
         for action in set.actions() {
+            if out.is_over() {
+                return;
+            }
             if let Err(fault) = self.act(action, packet, &mut from, out) {
                 return self.fault(fault, packet, &from, out);
             }
@@ -351,31 +370,13 @@ impl World {
         });
     }
 
-    fn is_live(&self, bucket: &Bucket, depth: u8) -> bool {
-        let live = |port: &Port| port.config & DOWN == 0 && port.state & LINK_DOWN == 0;
-        let port = bucket.watch_port == reserved::ANY
-            || bucket.watch_port == 0
-            || self.port(bucket.watch_port).is_some_and(live);
-        let group = bucket.watch_group;
-        // Some controllers do not use `ANY` for a port or group that is not watched.
-        port && (group > flowyard_openflow::group::MAX
-            || group == 0 && self.grouping(0).is_none()
-            || depth < 32
-                && self.grouping(group).is_some_and(|grouping| {
-                    let buckets = &grouping.group.desc.buckets;
-                    buckets.iter().any(|bucket| self.is_live(bucket, depth + 1))
-                }))
-    }
-
-    fn grouping(&self, number: u32) -> Option<&Grouping> {
-        let at = self.groups.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        self.groups[at].1.as_ref()
-    }
-
     fn group(&mut self, number: u32, packet: &Packet<'_>, from: &Origin, out: &mut Effects) {
-        let at = self.groups.binary_search_by_key(&number, |(number, _)| *number);
+        if out.is_over() {
+            return;
+        }
+        let at = self.place(number);
         // If a group leads to itself, it is absent the second time.
-        let taken = at.ok().and_then(|at| self.groups[at].1.take());
+        let taken = at.ok().and_then(|at| self.groups[at].grouping.take());
         let Some(grouping) = taken else { return out.because(Reason::NoOutput) };
         let group = &grouping.group;
         let len = packet.bytes().len() as u64;
@@ -387,15 +388,16 @@ impl World {
             GroupType::All => 0..buckets.len(),
             GroupType::Indirect => 0..buckets.len().min(1),
             GroupType::Select => one(self.select(buckets, &packet.key)),
-            GroupType::FastFailover => {
-                one(buckets.iter().position(|bucket| self.is_live(bucket, 0)))
-            }
+            GroupType::FastFailover => one(buckets.iter().position(|bucket| self.is_live(bucket))),
         };
         if chosen.is_empty() {
             out.because(Reason::NoOutput);
         }
         let from = Origin { reason: InReason::Group, ..*from };
         for at in chosen {
+            if !out.meet() {
+                break;
+            }
             let counts = group.buckets.get(at * group.counts.len() + self.core);
             if let Some(counts) = counts {
                 counts.add(1, len, from.now);
@@ -408,8 +410,8 @@ impl World {
             self.give_back(buffer);
         }
         // Only a change could have removed it, and changes are applied between frames.
-        if let Ok(at) = self.groups.binary_search_by_key(&grouping.number, |(number, _)| *number) {
-            self.groups[at].1 = Some(grouping);
+        if let Ok(at) = at {
+            self.groups[at].grouping = Some(grouping);
         }
     }
 
@@ -419,7 +421,7 @@ impl World {
         let live = || {
             let weights = buckets.iter().map(|bucket| u64::from(bucket.weight));
             let weights = weights.enumerate().filter(|(_, weight)| *weight > 0);
-            weights.filter(|(at, _)| self.is_live(&buckets[*at], 0))
+            weights.filter(|(at, _)| self.is_live(&buckets[*at]))
         };
         let total: u64 = live().map(|(_, weight)| weight).sum();
         let hash = self.hashed.hash(&key.0, &self.seeds);

@@ -74,11 +74,13 @@ pub enum DropReason {
     /// The frame was addressed to this host and processed: ARP, neighbour discovery, ICMP errors, ping.
     /// This is not a loss.
     Taken,
+    /// The frame met more buckets of groups, or would have become more frames, than one frame may.
+    TooManyCopies,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -106,6 +108,7 @@ impl DropReason {
         Self::Punted,
         Self::Unresolved,
         Self::Taken,
+        Self::TooManyCopies,
     ];
 
     /// The name in counters and reports.
@@ -139,6 +142,7 @@ impl DropReason {
             Self::Punted => "punted",
             Self::Unresolved => "unresolved",
             Self::Taken => "taken",
+            Self::TooManyCopies => "too_many_copies",
         }
     }
 
@@ -157,7 +161,7 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=27 => code as usize - 1,
+            1..=28 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

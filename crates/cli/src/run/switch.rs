@@ -115,6 +115,13 @@ impl Switch {
     }
 }
 
+impl Drop for Reachable {
+    fn drop(&mut self) {
+        // Nothing waits for an agent that may be stuck, such as the watch of the links.
+        self.channel.end();
+    }
+}
+
 impl Reachable {
     /// Whether the agent runs; false only after a defect ended it.
     pub(super) fn is_running(&self) -> bool {

@@ -151,7 +151,7 @@ fn invalid_arguments_are_refused() {
         (
             &["analyze", YARD, "--html", "/nonexistent/x.html"],
             &[
-                "/nonexistent/x.html: cannot write the page: there is no such folder; name a file in",
+                "/nonexistent/x.html: cannot write the page: the folder does not exist; name a file in",
             ],
         ),
         (&["analyse", YARD], &["analyse", "analyze"]),

@@ -7,6 +7,7 @@ mod bench;
 mod common;
 mod explain;
 mod figures;
+mod limits;
 mod nic;
 mod operate;
 mod outputs;
@@ -27,6 +28,7 @@ flowyard_testkit::tests! {
     mod bench,
     mod explain,
     mod figures,
+    mod limits,
     mod nic,
     mod operate,
     mod outputs,

@@ -338,7 +338,7 @@ fn a_file_is_sent_as_a_bundle() {
             "priority=1,actions=output:1\npriority=1,check_overlap,tcp,actions=drop\n",
         );
         let (_, why) = switch.fails("add-flows", &[&[wrong.as_str()], how].concat());
-        assert!(why.contains("line 2") && why.contains("the other 1 changes are"), "{why}");
+        assert!(why.contains("line 2") && why.contains("the other change is in force"), "{why}");
         assert_eq!(switch.says("dump-flows", &[]).lines().count(), 1);
         switch.says("del-flows", &[]);
     }

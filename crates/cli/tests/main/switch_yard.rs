@@ -5,6 +5,7 @@ use crate::common::{flowyard, text};
 use crate::yard::{Yard, wait};
 
 flowyard_testkit::tests! {
+    groups_that_would_copy_a_frame_too_often_are_refused_at_once,
     why_says_which_flows_answer_and_what_is_offloaded,
     drops_by_actions_are_explained_by_why,
     a_changed_switch_is_refused_at_sighup,
@@ -36,6 +37,32 @@ flows = [
   "table=1,actions=output:east",
 ]
 "#;
+
+/// Five groups of 256 buckets, each of which names the group before it in all of its buckets.
+fn groups_that_would_copy_a_frame_too_often_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("yard.toml");
+    let group = |kind: &str, number: u32| {
+        let to = if number == 1 { "output:east".into() } else { format!("group:{}", number - 1) };
+        let weight = if kind == "select" { "weight:1," } else { "" };
+        let buckets = format!(",bucket={weight}actions={to}").repeat(256);
+        format!("\"group_id={number},type={kind}{buckets}\"")
+    };
+    let check = |kind: &str, groups: u32| {
+        let list: Vec<String> = (1..=groups).map(|number| group(kind, number)).collect();
+        let text = format!("[switch]\ngroups = [{}]\n", list.join(",\n"));
+        std::fs::write(&file, SWITCH.replace("[switch]\n", &text)).unwrap();
+        flowyard().arg("run").arg(&file).arg("--check").output().unwrap()
+    };
+    let output = check("all", 5);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("yard.toml:19:1: "), "the place of the second group: {said}");
+    assert!(said.contains("a frame could meet more than 4,096 buckets in this chain"), "{said}");
+    // A select group sends a frame to one of its buckets, so the frame meets five.
+    let output = check("select", 5);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
 
 fn why_says_which_flows_answer_and_what_is_offloaded() {
     let yard = Yard::start(SWITCH, &[]);

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{flowyard, text};
+use crate::common::{flowyard, root, text};
 
 /// The longest time to wait for anything, on a machine with much other load.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -90,9 +90,26 @@ impl Yard {
         yard
     }
 
+    /// As [`Yard::start`], with at most this much address space, in KiB.
+    pub(crate) fn start_within(config: &str, kib: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("yard.toml"), config).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v {kib}; exec \"$0\" \"$@\"")]);
+        shell.arg(flowyard().get_program()).current_dir(root());
+        let child = Self::spawn_by(shell, folder.path(), &[], &[]);
+        let mut yard = Self { folder, child };
+        yard.wait_for_socket();
+        yard
+    }
+
     fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Child {
+        Self::spawn_by(flowyard(), folder, args, env)
+    }
+
+    fn spawn_by(mut command: Command, folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Child {
         let file = |name: &str| fs::File::create(folder.join(name)).unwrap();
-        flowyard()
+        command
             .arg("run")
             .arg(folder.join("yard.toml"))
             .arg("--control")

@@ -16,11 +16,13 @@ use flowyard_ports::port::{Collect, SourceRx};
 use flowyard_switch::{SwitchHub, change_message};
 use flowyard_testkit::Build;
 use flowyard_wire::LinkType;
+use flowyard_yard::DropReason;
 use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
 flowyard_testkit::tests! {
     flows_arrive_by_mail_and_apply_to_frames,
+    every_copy_of_a_frame_is_sent_or_counted,
     errors_name_the_place_and_the_fix,
 }
 
@@ -156,6 +158,55 @@ fn flows_arrive_by_mail_and_apply_to_frames() {
         })
         .sum();
     assert_eq!(counted, 300);
+}
+
+/// Frames that become many: what was received and copied is sent or dropped, with the reasons.
+fn every_copy_of_a_frame_is_sent_or_counted() {
+    let group = |number: u32, to: &str| {
+        format!("\"group_id={number},type=all,bucket=actions={to},bucket=actions={to}\"")
+    };
+    let mut groups = vec![group(1, "output:c")];
+    groups.extend((2..=11).map(|number| group(number, &format!("group:{}", number - 1))));
+    let run = |actions: &str, frames: u64, pool: usize| {
+        let text = TEXT.replace("cores = 2", &format!("cores = 2\nframes = {pool}"));
+        let flows = format!("groups = [{}]\nflows = [\"actions={actions}\"]\n", groups.join(", "));
+        let config = Config::parse("switch.toml", &(text + &flows)).unwrap();
+        let ports: Vec<_> = (0..3).map(|_| Collect::default()).collect();
+        let mut parts = Parts::default();
+        let mut made = Frames::new();
+        let mut frame = Vec::new();
+        let key = FlowKey::five_tuple(proto::UDP, [10, 0, 0, 1].into(), 1, [10, 0, 0, 2].into(), 2);
+        for at in 0..frames {
+            Build::new(&key).payload(&[at as u8; 30]).write(&mut frame);
+            made.push(10_000_000 + at * 100, LinkType::Ethernet, &frame);
+        }
+        parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(made), Pace::Capture)));
+        for number in 1..3 {
+            let none = SourceRx::new(number, Box::new(Frames::new()), Pace::Fast);
+            parts.rx.insert(number, Box::new(none));
+        }
+        for (number, port) in (0..).zip(&ports) {
+            parts.tx.insert(number, Box::new(port.clone()));
+        }
+        let mut agent = config.switch_agent().unwrap();
+        config.load_switch(&mut agent).unwrap();
+        let yard = config.build(parts).unwrap();
+        let mut sim = Sim::new(yard, 1, Faults::default());
+        tell(&mut sim, &agent.drain());
+        let total = sim.run().unwrap();
+        assert_eq!(total.rx_frames, frames);
+        assert_eq!(total.inside(), 0, "{total:?}");
+        assert_eq!(ports[2].take().len() as u64, total.tx_frames);
+        total
+    };
+    // 2,048 frames come of one, more than the pool has buffers for.
+    let total = run("group:11", 8, 6784);
+    assert_eq!(total.copies, 8 * 2047);
+    assert!(total.tx_frames > 8 && total.drops.get(DropReason::NoBuffer) > 0, "{total:?}");
+    // More than one frame may become: the frame is dropped, and nothing is copied.
+    let total = run("group:11,group:11,output:b", 5, 6784);
+    assert_eq!((total.copies, total.tx_frames), (0, 0));
+    assert_eq!(total.drops.get(DropReason::TooManyCopies), 5);
 }
 
 fn errors_name_the_place_and_the_fix() {

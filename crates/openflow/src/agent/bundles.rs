@@ -11,14 +11,20 @@
 //! message replaces. If a message fails, it restores that state in reverse order, and discards the
 //! changes and messages that were not yet handed out.
 //!
+//! Messages are stored as the bytes in which they came, which are fewer than those of the decoded
+//! messages, and are decoded again when the bundle is committed.
+//!
 //! Invariants: a connection has at most [`BUNDLES`] bundles, with at most [`MESSAGES`] messages
-//! each. Each connection has bundles of its own, also an auxiliary one (section 6.8.5).
+//! each, and together with the bytes that [`super::Memory`] allows. A bundle of which a message was
+//! refused for want of memory is never committed. Each connection has bundles of its own, also an
+//! auxiliary one (section 6.8.5).
 
 use std::collections::BTreeMap;
 
 use super::check::Named;
 use super::groups::check_meter;
-use super::{Agent, Ask, Out, Undo, wire};
+use super::peers::Peer;
+use super::{Agent, Ask, Out, Undo, memory};
 use crate::act::Action;
 use crate::bundle::{Bundle, BundleAdd};
 use crate::port::{Property, reserved};
@@ -30,12 +36,35 @@ const BUNDLES: usize = 16;
 /// The largest number of messages in a bundle.
 const MESSAGES: usize = 100_000;
 
+/// The largest number of changes to flow entries, groups, meters and ports by one bundle.
+const CHANGES: usize = 1 << 18;
+
 /// An open bundle.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Held {
     flags: u16,
     closed: bool,
-    messages: Vec<(u32, Message)>,
+    messages: Vec<Vec<u8>>,
+    /// What the messages take, in bytes.
+    bytes: usize,
+    /// Whether a message was refused for want of memory.
+    is_spoilt: bool,
+}
+
+impl Held {
+    fn new(flags: u16) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    /// What the bundle takes, in bytes.
+    const fn bytes(&self) -> usize {
+        memory::BLOCK + self.bytes
+    }
+}
+
+/// What bundles take, in bytes.
+pub(super) fn weight<'a>(bundles: impl IntoIterator<Item = &'a Held>) -> usize {
+    bundles.into_iter().map(Held::bytes).sum()
 }
 
 fn no_experimenter(properties: &[Property]) -> Result<(), Problem> {
@@ -55,7 +84,7 @@ fn open(bundles: &mut BTreeMap<u32, Held>, id: u32, flags: u16) -> Result<(), Pr
     if bundles.len() >= BUNDLES {
         return Err(problem::BUNDLE_OUT_OF_BUNDLES);
     }
-    bundles.insert(id, Held { flags, closed: false, messages: Vec::new() });
+    bundles.insert(id, Held::new(flags));
     Ok(())
 }
 
@@ -103,10 +132,15 @@ impl Agent {
                 if held.flags != m.flags {
                     return Err(problem::BUNDLE_BAD_FLAGS);
                 }
+                if m.control == 2 && held.closed {
+                    return Err(problem::BUNDLE_CLOSED);
+                }
+                if held.is_spoilt {
+                    // A part of a bundle must not be committed.
+                    return Err(problem::BUNDLE_OUT_OF_MEMORY);
+                }
                 if m.control == 4 {
                     self.commit(ask, held, out)?;
-                } else if held.closed {
-                    return Err(problem::BUNDLE_CLOSED);
                 } else {
                     held.closed = true;
                     bundles.insert(m.id, held);
@@ -148,19 +182,29 @@ impl Agent {
             bundles.remove(&m.id);
             return Err(wrong);
         }
-        let message = match decode(&m.message) {
+        let checked = match decode(&m.message) {
             Ok((_, message)) if !may_be_in(&message) => return Err(problem::BUNDLE_UNSUPPORTED),
-            Ok((_, message)) => self.check_early(ask.version, &message).map(|()| message),
+            Ok((_, message)) => self.check_early(ask.version, &message),
             Err(rejected) => Err(rejected.problem),
         };
-        let message = match message {
-            Ok(message) => message,
-            Err(problem) => {
-                let message = Message::error(problem, ask.version, &m.message);
-                out.push(Out { to: ask.from, xid: ask.xid, message, after: self.changes });
-                return Ok(());
-            }
-        };
+        if let Err(problem) = checked {
+            let message = Message::error(problem, ask.version, &m.message);
+            out.push(Out { to: ask.from, xid: ask.xid, message, after: self.changes });
+            return Ok(());
+        }
+        self.hold(ask, m)
+    }
+
+    /// Stores a message of a bundle.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    fn hold(&mut self, ask: Ask, m: &BundleAdd) -> Result<(), Problem> {
+        let more = m.message.len() + memory::BLOCK;
+        let each = |peer: &Peer| weight(peer.bundles.values());
+        let own = self.peers.get(&ask.from).map_or(0, each);
+        let all: usize = self.peers.values().map(each).sum();
+        let is_full = own + more > self.memory.bundles || all + more > self.memory.all_bundles;
         let bundles = self.held(ask)?;
         if !bundles.contains_key(&m.id) {
             open(bundles, m.id, m.flags)?;
@@ -169,7 +213,13 @@ impl Agent {
         if held.messages.len() >= MESSAGES {
             return Err(problem::BUNDLE_TOO_MANY);
         }
-        held.messages.push((header.xid, message));
+        if is_full || held.is_spoilt {
+            // The memory is free again at once; what the bundle had cannot be committed.
+            *held = Held { is_spoilt: true, ..Held::new(held.flags) };
+            return Err(problem::BUNDLE_OUT_OF_MEMORY);
+        }
+        held.messages.push(m.message.clone());
+        held.bytes += more;
         Ok(())
     }
 
@@ -205,9 +255,15 @@ impl Agent {
         let changes = self.changes;
         let low: Vec<bool> = self.tables.iter().map(|table| table.settings.low).collect();
         self.undo = Some(Vec::new());
-        for (xid, message) in held.messages {
+        for bytes in held.messages {
+            // It was decoded when it was added.
+            let Ok((Header { xid, .. }, message)) = decode(&bytes) else { continue };
             let ask = Ask { xid, ..ask };
-            if let Err(problem) = self.write(ask, &message, out) {
+            let done = self.write(ask, &message, out).and_then(|()| {
+                let few = self.pending.len() - seen <= CHANGES;
+                if few { Ok(()) } else { Err(problem::BUNDLE_TOO_MANY_CHANGES) }
+            });
+            if let Err(problem) = done {
                 let undo = self.undo.take().unwrap_or_default();
                 undo.into_iter().rev().for_each(|one| self.put_back(one));
                 // No vacancy event was sent.
@@ -217,8 +273,7 @@ impl Agent {
                 self.pending.truncate(seen);
                 self.changes = changes;
                 out.truncate(said);
-                let request = wire(&message, ask.version, xid);
-                let message = Message::error(problem, ask.version, &request);
+                let message = Message::error(problem, ask.version, &bytes);
                 out.push(Out { to: ask.from, xid, message, after: self.changes });
                 return Err(problem::BUNDLE_FAILED);
             }
@@ -237,10 +292,8 @@ impl Agent {
                     None => drop(table.take(&rule)),
                 }
             }
-            Undo::Group(number, Some(old)) => drop(self.groups.insert(number, old)),
-            Undo::Group(number, None) => drop(self.groups.remove(&number)),
-            Undo::Meter(number, Some(old)) => drop(self.meters.insert(number, old)),
-            Undo::Meter(number, None) => drop(self.meters.remove(&number)),
+            Undo::Group(number, old) => self.restore_group(number, old),
+            Undo::Meter(number, old) => drop(self.put_meter(number, old)),
             Undo::Port(number, old) => self.ports.restore(number, old),
         }
     }

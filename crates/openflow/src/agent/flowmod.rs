@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::check::Named;
 use super::monitor::Event;
 use super::table::{Installed, Rule};
-use super::{Agent, Ask, Out, counts};
+use super::{Agent, Ask, Out, counts, memory};
 use crate::act::{Action, Instruction};
 use crate::change::{Change, Entry};
 use crate::flow::{FlowCommand, FlowMod, PacketOut, RemovedReason, flags};
@@ -48,7 +48,7 @@ impl Agent {
         self.check_flow(m, ask.version, Named::MustExist)?;
         let strict = m.command == FlowCommand::ModifyStrict;
         let adds = m.command == FlowCommand::Add
-            || !self.modify(ask, m, &matching, strict, out) && ask.version == Version::V10;
+            || !self.modify(ask, m, &matching, strict, out)? && ask.version == Version::V10;
         if adds {
             self.add(ask, m, matching, out)?;
         }
@@ -81,12 +81,17 @@ impl Agent {
         let old = table.get(&rule);
         let resets = ask.version == Version::V10 || m.flags & flags::RESET_COUNTS != 0;
         let kept = old.filter(|_| !resets).map(|old| Arc::clone(&old.entry.counts));
+        let same = m.matching == matching;
+        let asked = Some(&m.matching).filter(|_| !same);
+        let new = memory::of_flow(&matching, asked, &m.instructions, self.cores);
+        if !self.fits(new.saturating_sub(old.map_or(0, memory::of_installed))) {
+            return Err(problem::FLOW_OUT_OF_MEMORY);
+        }
         let full = old.is_none() && table.len() >= self.limits.flows;
         if full {
             let victim = table.victim(m.importance).ok_or(problem::FLOW_TABLE_FULL)?;
             self.remove(m.table, &victim, RemovedReason::Eviction, None, ask.now, out);
         }
-        let same = m.matching == matching;
         let flow = Installed {
             entry: self.entry(m, matching, kept),
             asked: (!same).then(|| Box::new(m.matching.clone())),
@@ -122,6 +127,9 @@ impl Agent {
     }
 
     /// Gives flow entries new instructions; returns whether any entry was selected.
+    ///
+    /// # Errors
+    /// When the new instructions take more memory than there is. Then nothing is changed.
     fn modify(
         &mut self,
         ask: Ask,
@@ -129,7 +137,7 @@ impl Agent {
         matching: &Match,
         strict: bool,
         out: &mut Vec<Out>,
-    ) -> bool {
+    ) -> Result<bool, Problem> {
         let filter = FlowFilter {
             table: m.table,
             out_port: reserved::ANY,
@@ -146,6 +154,13 @@ impl Agent {
             table.iter().filter(|flow| flow.is_in(&filter)).cloned().collect()
         };
         let found = !chosen.is_empty();
+        let new = memory::of_instructions(&m.instructions);
+        let grows = |flow: &Installed| {
+            new.saturating_sub(memory::of_instructions(&flow.entry.instructions))
+        };
+        if !self.fits(chosen.iter().map(grows).sum()) {
+            return Err(problem::FLOW_OUT_OF_MEMORY);
+        }
         for mut flow in chosen {
             // Resetting the counters must not change the time of the last frame, from which idle
             // timeouts are counted.
@@ -166,7 +181,7 @@ impl Agent {
             self.install(flow.clone());
             self.monitor_event(Event::Modified, &flow, Some((ask.main, ask.xid)), out);
         }
-        found
+        Ok(found)
     }
 
     fn delete(&mut self, ask: Ask, m: &FlowMod, matching: Match, out: &mut Vec<Out>) {

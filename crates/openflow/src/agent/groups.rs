@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::check::Named;
 use super::table::Installed;
-use super::{Agent, Ask, Out, Undo, counts};
+use super::{Agent, Ask, Out, Undo, counts, memory};
 use crate::act::{Action, Instruction};
 use crate::change::{Change, Group, Meter};
 use crate::flow::RemovedReason;
@@ -20,8 +20,8 @@ use crate::problem::{self, Problem};
 const BUCKETS: usize = 1024;
 /// The largest number of bands of a meter.
 pub(super) const BANDS: usize = 16;
-/// The largest length of a chain of groups.
-const CHAIN: u8 = 32;
+/// The largest number of buckets of all groups.
+const ALL_BUCKETS: usize = 1 << 17;
 
 /// A group, and the time at which it was added.
 #[derive(Clone, Debug)]
@@ -30,15 +30,18 @@ pub(super) struct GroupState {
     pub(super) since: u64,
 }
 
+impl GroupState {
+    /// What the group takes, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        memory::of_group(&self.group.desc.buckets, self.group.counts.len())
+    }
+}
+
 /// A meter, and the time at which it was added.
 #[derive(Clone, Debug)]
 pub(super) struct MeterState {
     pub(super) meter: Arc<Meter>,
     pub(super) since: u64,
-}
-
-fn leads_to(buckets: &[Bucket], group: u32) -> bool {
-    buckets.iter().any(|bucket| bucket.actions.contains(&Action::Group(group)))
 }
 
 impl Agent {
@@ -62,6 +65,16 @@ impl Agent {
             }
             _ => {}
         }
+        let had = old.map_or(0, |old| old.group.desc.buckets.len());
+        if self.chains.buckets() - had + m.buckets.len() > ALL_BUCKETS {
+            return Err(problem::GROUP_OUT_OF_BUCKETS);
+        }
+        let (new, had) =
+            (memory::of_group(&m.buckets, self.cores), old.map_or(0, GroupState::weight));
+        let grows = new.saturating_sub(had);
+        if self.chains.bytes() + grows > self.memory.groups || !self.fits(grows) {
+            return Err(problem::GROUP_OUT_OF_MEMORY);
+        }
         // A modified group keeps its age and its counts. The counts of its buckets begin at zero,
         // because the buckets are new.
         let (since, kept) = old.map_or_else(
@@ -75,6 +88,7 @@ impl Agent {
         let group = Arc::new(Group { desc, counts: kept, buckets });
         self.emit(Change::Group(Arc::clone(&group)));
         let old = self.groups.insert(m.group, GroupState { group, since });
+        self.chains.changed(&self.groups, m.group, old.as_ref());
         self.note(|| Undo::Group(m.group, old));
         Ok(())
     }
@@ -108,17 +122,17 @@ impl Agent {
                 return Err(problem::GROUP_INVALID);
             }
             self.check_watch(m.kind, bucket, named)?;
-            for action in &bucket.actions {
-                if let Action::Group(to) = action
-                    && (*to == m.group
-                        || named == Named::MustExist && self.reaches(*to, m.group, 0))
-                {
-                    return Err(problem::GROUP_LOOP);
-                }
+            // A bucket that names its own group is a loop, even if the group does not exist yet.
+            if bucket.actions.contains(&Action::Group(m.group)) {
+                return Err(problem::GROUP_LOOP);
             }
             self.check_list(&bucket.actions, named)?;
         }
-        Ok(())
+        match named {
+            Named::MustExist => self.chains.check(&self.groups, m.group, m.kind, &m.buckets),
+            // Earlier messages of the bundle may change the chains.
+            Named::MayFollow => Ok(()),
+        }
     }
 
     /// Whether a bucket can watch its port and group. Fast failover groups choose by what their
@@ -151,16 +165,13 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether one group refers to another, directly or through a chain of at most 32 groups.
-    fn reaches(&self, from: u32, to: u32, depth: u8) -> bool {
-        let Some(state) = self.groups.get(&from).filter(|_| depth < CHAIN) else {
-            return depth >= CHAIN;
+    /// Puts back what a group was.
+    pub(super) fn restore_group(&mut self, number: u32, old: Option<GroupState>) {
+        let now = match old {
+            Some(old) => self.groups.insert(number, old),
+            None => self.groups.remove(&number),
         };
-        let mut actions = state.group.desc.buckets.iter().flat_map(|bucket| &bucket.actions);
-        actions.any(|action| match action {
-            Action::Group(next) => *next == to || self.reaches(*next, to, depth + 1),
-            _ => false,
-        })
+        self.chains.changed(&self.groups, number, now.as_ref());
     }
 
     fn group_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) -> Result<(), Problem> {
@@ -168,8 +179,7 @@ impl Agent {
         if !all && !self.groups.contains_key(&number) {
             return Ok(());
         }
-        let mut others = self.groups.iter().filter(|(other, _)| **other != number);
-        if !all && others.any(|(_, state)| leads_to(&state.group.desc.buckets, number)) {
+        if !all && self.chains.is_named(number) {
             return Err(problem::GROUP_CHAINED);
         }
         let leads = |action: &Action| match action {
@@ -182,6 +192,7 @@ impl Agent {
             self.groups.keys().copied().filter(|group| all || *group == number).collect();
         for group in gone {
             let old = self.groups.remove(&group);
+            self.chains.changed(&self.groups, group, old.as_ref());
             self.note(|| Undo::Group(group, old));
             self.emit(Change::GroupGone(group));
         }
@@ -209,6 +220,11 @@ impl Agent {
             }
             _ => {}
         }
+        let weight = |bands: &[Band]| memory::of_meter(bands, self.cores);
+        let (had, new) = (old.map_or(0, |old| weight(&old.meter.config.bands)), weight(&m.bands));
+        if !self.fits(new.saturating_sub(had)) {
+            return Err(problem::METER_OUT_OF_MEMORY);
+        }
         let (since, kept) = old.map_or_else(
             || (ask.now, counts(self.cores)),
             |old| (old.since, Arc::clone(&old.meter.counts)),
@@ -217,9 +233,22 @@ impl Agent {
         let bands = counts(self.cores * m.bands.len());
         let meter = Arc::new(Meter { config, counts: kept, bands });
         self.emit(Change::Meter(Arc::clone(&meter)));
-        let old = self.meters.insert(m.meter, MeterState { meter, since });
+        let old = self.put_meter(m.meter, Some(MeterState { meter, since }));
         self.note(|| Undo::Meter(m.meter, old));
         Ok(())
+    }
+
+    /// Adds, replaces or removes a meter; returns what it was.
+    pub(super) fn put_meter(&mut self, number: u32, new: Option<MeterState>) -> Option<MeterState> {
+        let cores = self.cores;
+        let weight = |one: &MeterState| memory::of_meter(&one.meter.config.bands, cores);
+        let more = new.as_ref().map_or(0, weight);
+        let old = match new {
+            Some(new) => self.meters.insert(number, new),
+            None => self.meters.remove(&number),
+        };
+        self.meter_bytes = (self.meter_bytes + more).saturating_sub(old.as_ref().map_or(0, weight));
+        old
     }
 
     fn meter_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) {
@@ -238,7 +267,7 @@ impl Agent {
         };
         self.drop_flows(metered, RemovedReason::MeterDelete, ask, out);
         for meter in gone {
-            let old = self.meters.remove(&meter);
+            let old = self.put_meter(meter, None);
             self.note(|| Undo::Meter(meter, old));
             self.emit(Change::MeterGone(meter));
         }

@@ -84,9 +84,9 @@ fn full(event: Event, flow: &Installed, instructions: bool) -> Update {
 }
 
 impl Agent {
-    /// Adds, changes and removes monitors: all of a request, or none. The reply lists the flow
-    /// entries that exist.
-    pub(super) fn watch(&mut self, ask: Ask, list: &[Monitor]) -> Result<Reply, Problem> {
+    /// Adds, changes and removes monitors: all of a request, or none. Returns those that were added
+    /// or changed; the reply lists the flow entries that exist.
+    pub(super) fn watch(&mut self, ask: Ask, list: &[Monitor]) -> Result<Vec<Monitor>, Problem> {
         let peer = self.peers.get(&ask.main).ok_or(problem::REQUEST_EPERM)?;
         if ask.version != Version::V14 {
             return Err(problem::REQUEST_BAD_MULTIPART);
@@ -120,23 +120,23 @@ impl Agent {
         }
         let asked = list.iter().filter(|one| one.command != MonitorCommand::Delete);
         let asked: Vec<&Monitor> = asked.filter_map(|one| monitors.get(&one.id)).collect();
-        let mut updates = Vec::new();
-        for flow in self.tables.iter().flat_map(super::table::Table::iter) {
-            let mut watching =
-                asked.iter().filter(|one| one.flags & wants::INITIAL != 0 && watches(one, flow));
-            if let Some(first) = watching.next() {
-                let more = watching.any(|one| one.flags & wants::INSTRUCTIONS != 0);
-                let instructions = more || first.flags & wants::INSTRUCTIONS != 0;
-                let list = &flow.entry.instructions;
-                if !instructions || translate::fits(flow.said(), list, ask.version) {
-                    updates.push(full(Event::Initial, flow, instructions));
-                }
-            }
-        }
+        let asked: Vec<Monitor> = asked.into_iter().cloned().collect();
         if let Some(peer) = self.peers.get_mut(&ask.main) {
             peer.monitors = monitors;
         }
-        Ok(Reply::FlowMonitor(updates))
+        Ok(asked)
+    }
+
+    /// The first event of a flow entry that exists when monitors are added.
+    pub(super) fn initial(asked: &[Monitor], flow: &Installed, version: Version) -> Option<Update> {
+        let mut watching =
+            asked.iter().filter(|one| one.flags & wants::INITIAL != 0 && watches(one, flow));
+        let first = watching.next()?;
+        let more = watching.any(|one| one.flags & wants::INSTRUCTIONS != 0);
+        let instructions = more || first.flags & wants::INSTRUCTIONS != 0;
+        let is_expressible =
+            !instructions || translate::fits(flow.said(), &flow.entry.instructions, version);
+        is_expressible.then(|| full(Event::Initial, flow, instructions))
     }
 
     /// Notifies the monitors of a change to a flow entry. `by` is the controller that asked for it,
@@ -158,6 +158,11 @@ impl Agent {
             let flags = watching
                 .fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
             let Some(flags) = flags else { continue };
+            let is_short = own.is_some() && flags & wants::NO_ABBREV == 0;
+            let has_list = flags & wants::INSTRUCTIONS != 0 && !is_short;
+            if !is_short && !self.may_tell(peer, flow, has_list) {
+                continue;
+            }
             let update = match own {
                 Some((_, xid)) if flags & wants::NO_ABBREV == 0 => Update::Abbrev(xid),
                 _ => full(event, flow, flags & wants::INSTRUCTIONS != 0),

@@ -5,10 +5,13 @@
 //! connection of the request. Role, configuration and monitors belong to the main connection. Each
 //! connection has bundles of its own.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::bundles::Held;
-use super::{Agent, Ask, Out, wire};
+use super::pieces::Pieces;
+use super::table::Installed;
+use super::{Agent, Ask, Out, memory, wire};
 use crate::act::{Action, Instruction};
 use crate::message::{Async, Config, Role, RoleMessage};
 use crate::multipart::{Monitor, Request};
@@ -55,6 +58,12 @@ pub(super) struct Peer {
     pub(super) bundles: BTreeMap<u32, Held>,
     /// Multipart requests of which more messages are to come.
     pub(super) parts: Vec<Part>,
+    /// A reply of which more pieces are to come.
+    pub(super) pieces: Option<Pieces>,
+    /// The weight of the notices since the owner last took messages.
+    notices: Cell<usize>,
+    /// Whether notices were lost.
+    has_lost: Cell<bool>,
 }
 
 impl Peer {
@@ -69,7 +78,15 @@ impl Peer {
             monitors: BTreeMap::new(),
             bundles: BTreeMap::new(),
             parts: Vec::new(),
+            pieces: None,
+            notices: Cell::new(0),
+            has_lost: Cell::new(false),
         }
+    }
+
+    /// The owner has taken the messages.
+    pub(super) fn notices_taken(&mut self) {
+        self.notices.set(0);
     }
 
     /// Whether the controller wants a message of this kind for this reason.
@@ -109,6 +126,28 @@ impl Agent {
         self.peers.remove(&connection);
         self.peers.retain(|_, peer| peer.main != Some(connection));
         self.refresh_miss();
+    }
+
+    /// Whether there is room for a notice of a flow entry to a controller. If not, its connection
+    /// is to be ended, because it does not know the state of the tables any more.
+    pub(super) fn may_tell(&self, peer: &Peer, flow: &Installed, has_instructions: bool) -> bool {
+        let more = memory::of_notice(flow, has_instructions);
+        let all: usize = self.peers.values().map(|peer| peer.notices.get()).sum();
+        let has_room = peer.notices.get() + more <= self.memory.notices
+            && all + more <= self.memory.all_notices;
+        if has_room {
+            peer.notices.set(peer.notices.get() + more);
+        } else {
+            peer.has_lost.set(true);
+        }
+        has_room
+    }
+
+    /// The connections whose controllers have missed notices of flow entries, because too many would
+    /// have waited. The owner closes them; the controllers then read the tables again.
+    pub fn lost_notices(&mut self) -> Vec<u32> {
+        let lost = self.peers.iter().filter(|(_, peer)| peer.has_lost.replace(false));
+        lost.map(|(connection, _)| *connection).collect()
     }
 
     /// The version that a connection has agreed on.

@@ -1,15 +1,16 @@
 //! Multipart requests, with which a controller reads the state of the switch (1.3.5, section 7.3.5).
 
 use super::flows::SECOND;
-use super::peers::Part;
+use super::peers::{Part, Peer};
+use super::pieces::What;
 use super::table::{Installed, Table};
-use super::{Agent, Ask, Out, groups, sum, wire};
+use super::{Agent, Ask, Out, groups, memory, sum, wire};
+use crate::Message;
 use crate::group;
-use crate::multipart::{FlowFilter, FlowStats, GroupStats, MeterStats, Reply, Request};
+use crate::multipart::{FlowFilter, GroupStats, MeterStats, Reply, Request};
 use crate::port::reserved;
 use crate::problem::{self, Problem};
 use crate::table::{self, TableStats};
-use crate::{Message, Version, encode, translate};
 
 /// The largest number of elements in a request that is split over several messages.
 const PARTS: usize = 4096;
@@ -30,7 +31,14 @@ impl Agent {
         let whole = self.gather(ask, more, body)?;
         let Some(whole) = whole else { return Ok(None) };
         let body = match whole.as_ref().unwrap_or(body) {
-            Request::FlowMonitor(list) => self.watch(ask, list)?,
+            Request::FlowMonitor(list) => {
+                let added = self.watch(ask, list)?;
+                return self.begin(ask, What::Initial(added)).map(Some);
+            }
+            Request::Flow(filter) => {
+                return self.begin(ask, What::Flows(filter.clone())).map(Some);
+            }
+            Request::GroupDesc => return self.begin(ask, What::Groups).map(Some),
             Request::TableFeatures(list) => self.table_features(ask, list, out)?,
             request => self.report(ask, request)?,
         };
@@ -75,7 +83,18 @@ impl Agent {
             return Err(problem::MULTIPART_OVERFLOW);
         }
         if more {
-            peer.parts.push(Part { xid: ask.xid, since: ask.now, body: whole });
+            let bytes = memory::of_request(&whole);
+            let waits = |peer: &Peer| -> usize {
+                peer.parts.iter().map(|part| memory::of_request(&part.body)).sum()
+            };
+            let own = self.peers.get(&ask.from).map_or(0, waits);
+            let all: usize = self.peers.values().map(waits).sum();
+            if own + bytes > self.memory.pieces || all + bytes > self.memory.all_pieces {
+                return Err(problem::MULTIPART_OVERFLOW);
+            }
+            if let Some(peer) = self.peers.get_mut(&ask.from) {
+                peer.parts.push(Part { xid: ask.xid, since: ask.now, body: whole });
+            }
             return Ok(None);
         }
         Ok(Some(Some(whole)))
@@ -99,14 +118,20 @@ impl Agent {
         }
     }
 
-    /// The flow entries that a filter selects.
-    pub(super) fn chosen(&self, filter: &FlowFilter) -> Result<Vec<&Installed>, Problem> {
+    /// A filter with its match in normal form.
+    pub(super) fn checked(&self, filter: &FlowFilter) -> Result<FlowFilter, Problem> {
         filter.matching.check()?;
         let all = filter.table == table::ALL;
         if !all && usize::from(filter.table) >= self.tables.len() {
             return Err(problem::REQUEST_BAD_TABLE);
         }
-        let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
+        Ok(FlowFilter { matching: filter.matching.normal(), ..filter.clone() })
+    }
+
+    /// The flow entries that a filter selects.
+    fn chosen(&self, filter: &FlowFilter) -> Result<Vec<&Installed>, Problem> {
+        let filter = self.checked(filter)?;
+        let all = filter.table == table::ALL;
         let tables = (0..=u8::MAX).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
         let flows = tables.flat_map(|(_, table)| table.iter()).filter(|flow| flow.is_in(&filter));
         let mut chosen: Vec<&Installed> = flows.collect();
@@ -120,10 +145,6 @@ impl Agent {
         let now = ask.now;
         Ok(match request {
             Request::Desc => Reply::Desc(Box::new(self.desc.clone())),
-            Request::Flow(filter) => {
-                let flows = self.chosen(filter)?.into_iter().map(|flow| flow.stats(now));
-                Reply::Flow(flows.filter(|flow| expressible(flow, ask.version)).collect())
-            }
             Request::Aggregate(filter) => {
                 let flows = self.chosen(filter)?;
                 let add = |(packets, bytes): (u64, u64), flow: &&Installed| {
@@ -158,9 +179,6 @@ impl Agent {
                 }
             }
             Request::Group(number) => Reply::Group(self.group_stats(*number, now)),
-            Request::GroupDesc => {
-                Reply::GroupDesc(self.groups.values().map(|one| one.group.desc.clone()).collect())
-            }
             Request::GroupFeatures => self.group_features(),
             Request::Meter(number) => Reply::Meter(self.meter_stats(*number, now)?),
             Request::MeterConfig(number) => {
@@ -175,7 +193,10 @@ impl Agent {
             Request::PortDesc => Reply::PortDesc(self.ports.list(ask.version)),
             Request::TableDesc => Reply::TableDesc(self.table_desc()),
             Request::Experimenter { .. } => return Err(problem::REQUEST_BAD_EXPERIMENTER),
-            Request::TableFeatures(_) | Request::FlowMonitor(_) => {
+            Request::TableFeatures(_)
+            | Request::FlowMonitor(_)
+            | Request::Flow(_)
+            | Request::GroupDesc => {
                 return Err(problem::REQUEST_BAD_MULTIPART);
             }
         })
@@ -272,15 +293,4 @@ impl Agent {
         });
         Ok(stats.collect())
     }
-}
-
-/// Whether the version can express a flow entry. Many entries have no form in 1.0, and some of 1.0
-/// have none in newer versions.
-fn expressible(flow: &FlowStats, version: Version) -> bool {
-    if version != Version::V10 {
-        return translate::fits(&flow.matching, &flow.instructions, version);
-    }
-    let body = Reply::Flow(vec![flow.clone()]);
-    let reply = Message::MultipartReply { more: false, body };
-    encode(&reply, version, 0, &mut Vec::new()).is_ok()
 }

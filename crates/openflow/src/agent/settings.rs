@@ -6,7 +6,7 @@
 
 use super::peers::TABLE_STATUS;
 use super::table::Rule;
-use super::{Agent, Ask, Out};
+use super::{Agent, Ask, Out, memory};
 use crate::act::Instruction;
 use crate::flow::FlowMod;
 use crate::multipart::Reply;
@@ -187,6 +187,15 @@ impl Agent {
                     return Err(problem::FEATURES_BAD_TABLE);
                 }
                 cut(table, &self.whole(table.table), ask.version)?;
+            }
+            let old = |table: &TableFeatures| {
+                let features = self.tables[usize::from(table.table)].settings.features.as_deref();
+                features.map_or(0, memory::of_features)
+            };
+            let grows =
+                |table: &TableFeatures| memory::of_features(table).saturating_sub(old(table));
+            if !self.fits(wanted.iter().map(grows).sum()) {
+                return Err(problem::FEATURES_OUT_OF_MEMORY);
             }
             for table in wanted {
                 self.set_features(ask, table, out);

@@ -11,10 +11,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::flows::SECOND;
-use super::sum;
+use super::{memory, sum};
 use crate::Match;
 use crate::act::Action;
 use crate::act::Instruction;
@@ -178,6 +179,8 @@ pub(super) struct Table {
     timers: BTreeMap<(u64, u64), Rule>,
     /// Ordered by importance, then entry; used while eviction is on.
     ranks: Option<BTreeMap<(u16, u64), Rule>>,
+    /// The weight of the flow entries: see [`memory`].
+    bytes: usize,
     pub(super) lookups: Lookups,
     pub(super) settings: Settings,
 }
@@ -188,6 +191,7 @@ impl Table {
             flows: BTreeMap::new(),
             timers: BTreeMap::new(),
             ranks: None,
+            bytes: 0,
             lookups,
             settings: Settings::default(),
         }
@@ -197,9 +201,23 @@ impl Table {
         self.flows.len()
     }
 
+    /// What the table takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.settings.features.as_deref().map_or(0, memory::of_features)
+    }
+
     /// All flow entries by falling priority.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Installed> {
         self.flows.values().map(|place| &place.flow)
+    }
+
+    /// The flow entries behind this one, or all of them.
+    pub(super) fn after<'a>(
+        &'a self,
+        rule: Option<&Rule>,
+    ) -> impl Iterator<Item = &'a Installed> + use<'a> {
+        let from = rule.map_or(Bound::Unbounded, Bound::Excluded);
+        self.flows.range::<Rule, _>((from, Bound::Unbounded)).map(|(_, place)| &place.flow)
     }
 
     /// All flow entries of a priority.
@@ -223,12 +241,14 @@ impl Table {
         if let Some(ranks) = &mut self.ranks {
             ranks.insert((flow.importance, flow.entry.id), rule.clone());
         }
+        self.bytes += memory::of_installed(&flow);
         self.flows.insert(rule, Place { flow, timer });
         old
     }
 
     pub(super) fn take(&mut self, rule: &Rule) -> Option<Installed> {
         let Place { flow, timer } = self.flows.remove(rule)?;
+        self.bytes -= memory::of_installed(&flow);
         if let Some(at) = timer {
             self.timers.remove(&(at, flow.entry.id));
         }
@@ -238,10 +258,12 @@ impl Table {
         Some(flow)
     }
 
-    /// The flow entries that have timed out, with the reason, by falling priority.
-    pub(super) fn over(&mut self, now: u64) -> Vec<(Rule, RemovedReason)> {
+    /// At most `most` flow entries that have timed out, with the reason, by falling priority.
+    pub(super) fn over(&mut self, now: u64, most: usize) -> Vec<(Rule, RemovedReason)> {
         let mut over = Vec::new();
-        while let Some(entry) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
+        while over.len() < most
+            && let Some(entry) = self.timers.first_entry().filter(|first| first.key().0 <= now)
+        {
             let ((_, id), rule) = entry.remove_entry();
             let Some(place) = self.flows.get_mut(&rule) else { continue };
             let ends = place.flow.ends();

@@ -1,7 +1,9 @@
 //! Tests of the agent. The name of a test begins with the section of OpenFlow 1.3.5 that it checks.
 
 mod bundles;
+mod chains;
 mod channel;
+mod memory;
 mod model;
 mod multipart;
 mod own;

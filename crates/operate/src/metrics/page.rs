@@ -9,6 +9,7 @@ use flowyard_yard::ask::Question;
 
 use super::text::Page;
 use super::{engine, lb, switch};
+use crate::openflow::Connections;
 
 /// The longest wait for the cores to answer, so that a scrape does not hang.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -22,7 +23,8 @@ pub fn page(yard: &Handle) -> String {
     lb::page(&mut page, yard);
     if let Some(hub) = yard.control_plane::<SwitchHub>() {
         let totals = yard.ask(&Question::Work(Arc::new(TotalsAsked)), PATIENCE);
-        switch::page(&mut page, &hub, &totals);
+        let agent = yard.control_plane::<Connections>();
+        switch::page(&mut page, &hub, &totals, agent.as_deref());
     }
     page.0
 }

@@ -5,6 +5,7 @@ use flowyard_switch::{SwitchHub, Totals};
 use flowyard_yard::ask::Answer;
 
 use super::text::Page;
+use crate::openflow::Connections;
 
 /// A counter of the switch on each core.
 struct CoreMetric {
@@ -13,7 +14,7 @@ struct CoreMetric {
     value: fn(&Totals) -> u64,
 }
 
-const CORE: [CoreMetric; 4] = [
+const CORE: [CoreMetric; 5] = [
     CoreMetric {
         name: "switch_frames_total",
         help: "Counts the frames that the switch processed on the core.",
@@ -35,6 +36,12 @@ const CORE: [CoreMetric; 4] = [
                switch_mapped_frames_total.",
         value: |totals| totals.front,
     },
+    CoreMetric {
+        name: "switch_over_budget_frames_total",
+        help: "Counts the frames, those of controllers included, that were dropped because they met more buckets of \
+               groups, or became more frames, than one frame may.",
+        value: |totals| totals.over,
+    },
 ];
 
 /// Lookups in a flow table, over all cores.
@@ -45,7 +52,12 @@ struct Lookups {
 }
 
 /// Writes the metrics of a switch. `cores` has the totals of each core.
-pub(super) fn page(page: &mut Page, hub: &SwitchHub, cores: &[Option<Answer>]) {
+pub(super) fn page(
+    page: &mut Page,
+    hub: &SwitchHub,
+    cores: &[Option<Answer>],
+    agent: Option<&Connections>,
+) {
     let of = |cores: &[Counts]| {
         cores.iter().map(Counts::read).fold(
             Lookups { looked_up: 0, matched: 0 },
@@ -79,4 +91,13 @@ pub(super) fn page(page: &mut Page, hub: &SwitchHub, cores: &[Option<Answer>]) {
     let help = "Counts the frames for a controller that were lost because the queue to the OpenFlow agent was full.";
     page.metric(name, "counter", help);
     page.sample(name, &[], hub.punts_lost());
+    let Some(agent) = agent else { return };
+    let name = "switch_agent_responds";
+    let help = "Shows whether the OpenFlow agent responds: 1 or 0. While it does not, its connections are closed.";
+    page.metric(name, "gauge", help);
+    page.sample(name, &[], u64::from(agent.responds()));
+    let name = "switch_agent_stuck_total";
+    let help = "Counts how many times the OpenFlow agent did not respond for some seconds.";
+    page.metric(name, "counter", help);
+    page.sample(name, &[], agent.times_stuck());
 }

@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Messages have priority over frames, so a request is answered however many frames are sent to the
-//! controllers. Replies wait in one queue, in the order in which they were made.
+//! controllers. Replies wait in one queue, in the order in which they were made, as the bytes to send. A connection
+//! for which much waits, or whose last request is answered in pieces, has its further messages put aside.
 //!
-//! Invariants: the thread never waits for a connection; if [`HELD`] replies wait, no message is taken.
+//! Invariants: the thread never waits for a connection; if [`HELD`] replies, or [`LATE`] bytes of changes wait, no
+//! message is taken; for no connection, more than [`PLENTY`] bytes and one reply are made; for all together, no more
+//! than [`ALL`] bytes and one reply wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,12 +25,18 @@ use flowyard_openflow::port::PortStats;
 use flowyard_openflow::{Message, Version, encode};
 
 use super::config::Fail;
-use super::outbox::Outbox;
+use super::gate::Ticket;
+use super::outbox::{ALL, Outbox, PLENTY};
+use super::pulse::Pulse;
 use super::shared::{Event, Part};
 use super::tap::Tap;
 
 /// The most replies that wait for their change.
 const HELD: usize = 4096;
+/// The bytes of changes that are not in force yet.
+const LATE: usize = 64 << 20;
+/// What a change takes besides the message that makes it, at most about.
+const CHANGE: usize = 512;
 /// The most messages, and the most frames, that are handled in a row.
 const ROW: usize = 64;
 /// The time between two checks of flow timeouts, in nanoseconds.
@@ -63,6 +72,24 @@ struct Open {
     outbox: Arc<Outbox>,
     /// The address of the controller.
     who: String,
+    /// The bytes of replies that wait for their change.
+    held: usize,
+    /// Messages that were put aside.
+    later: VecDeque<(u32, Message, Ticket)>,
+}
+
+impl Open {
+    /// The bytes that wait for the controller.
+    fn waiting(&self) -> usize {
+        self.outbox.waiting() + self.held
+    }
+}
+
+/// A message to a controller, which waits for its change.
+struct Held {
+    to: u32,
+    after: u64,
+    bytes: Vec<u8>,
 }
 
 struct Loop {
@@ -71,10 +98,16 @@ struct Loop {
     rules: Rules,
     /// By the number of the connection.
     open: BTreeMap<u32, Open>,
-    held: VecDeque<Out>,
+    held: VecDeque<Held>,
     out: Vec<Out>,
+    /// The changes that are not in force yet: the number of the last one of a batch, and its bytes.
+    late: VecDeque<(u64, usize)>,
+    late_bytes: usize,
+    /// The bytes of the messages since the last batch of changes.
+    heard: usize,
     beat: u64,
     tap: Tap,
+    pulse: Arc<Pulse>,
 }
 
 /// Runs until [`Event::Stop`], or until all senders of events are gone.
@@ -84,6 +117,7 @@ pub(super) fn run(
     events: &Receiver<Event>,
     rules: Rules,
     tap: Tap,
+    pulse: Arc<Pulse>,
 ) {
     let mut punts = plane.punts();
     let mut own = Loop {
@@ -93,12 +127,21 @@ pub(super) fn run(
         open: BTreeMap::new(),
         held: VecDeque::new(),
         out: Vec::new(),
+        late: VecDeque::new(),
+        late_bytes: 0,
+        heard: 0,
         beat: 0,
         tap,
+        pulse,
     };
     own.contact();
     loop {
+        own.pulse.beat();
+        if own.pulse.ends() {
+            return;
+        }
         own.settle();
+        own.catch_up();
         let Ok(mut next) = own.wait(events, &punts) else { return };
         for _ in 0..ROW {
             let Some(event) = next.take() else { break };
@@ -106,7 +149,7 @@ pub(super) fn run(
                 return;
             }
             own.event(event);
-            if own.held.len() < HELD {
+            if !own.is_full() {
                 next = events.try_recv().ok();
             }
         }
@@ -121,7 +164,9 @@ pub(super) fn run(
         let now = own.plane.now();
         if now.saturating_sub(own.beat) >= BEAT {
             own.beat = now;
+            own.pulse.begins("timeouts of flow entries");
             own.agent.expire(now, &mut own.out);
+            own.make();
         }
     }
 }
@@ -129,35 +174,128 @@ pub(super) fn run(
 impl Loop {
     /// Passes changes to the data plane, and replies whose changes are in force to the connections.
     fn settle(&mut self) {
+        self.make();
         let changes = self.agent.drain();
-        if !changes.is_empty() {
+        if let Some((last, _)) = changes.last() {
+            let bytes = std::mem::take(&mut self.heard) + changes.len() * CHANGE;
+            self.late.push_back((*last, bytes));
+            self.late_bytes += bytes;
+            self.pulse.begins("changes, which a core does not take");
             self.plane.apply(&changes);
+            self.pulse.beat();
         }
-        for out in std::mem::take(&mut self.out) {
-            // Packet-ins do not depend on a change, so they do not wait.
-            if matches!(out.message, Message::PacketIn(_)) {
-                self.deliver(&out);
-            } else {
-                self.held.push_back(out);
-            }
+        for lost in self.agent.lost_notices() {
+            self.close(lost, "too many notices of flow entries would wait for the controller");
         }
         let in_force = self.plane.in_force();
-        while let Some(out) = self.held.pop_front() {
-            if out.after > in_force {
-                self.held.push_front(out);
-                break;
-            }
-            self.deliver(&out);
+        while let Some((_, bytes)) = self.late.pop_front_if(|(last, _)| *last <= in_force) {
+            self.late_bytes -= bytes;
         }
+        while let Some(held) = self.held.pop_front_if(|held| held.after <= in_force) {
+            let Some(open) = self.open.get_mut(&held.to) else { continue };
+            open.held -= held.bytes.len();
+            open.outbox.put(&held.bytes, false);
+        }
+        self.relieve();
+    }
+
+    /// Encodes the messages that the agent has made. Packet-ins do not depend on a change, so they do not
+    /// wait.
+    fn make(&mut self) {
+        for out in std::mem::take(&mut self.out) {
+            let may_drop = matches!(out.message, Message::PacketIn(_));
+            let Some(bytes) = self.encoded(&out) else { continue };
+            let Some(open) = self.open.get_mut(&out.to) else { continue };
+            if may_drop {
+                open.outbox.put(&bytes, true);
+            } else if !open.outbox.is_closed() {
+                open.held += bytes.len();
+                self.held.push_back(Held { to: out.to, after: out.after, bytes });
+            }
+        }
+    }
+
+    /// Closes the connection for which the most waits, while too much waits for all together.
+    fn relieve(&mut self) {
+        while self.open.values().map(Open::waiting).sum::<usize>() > ALL {
+            let open = self.open.iter().filter(|(_, open)| !open.outbox.is_closed());
+            let most = open.max_by_key(|(_, open)| open.waiting());
+            let Some(number) = most.map(|(number, _)| *number) else { return };
+            self.close(
+                number,
+                "controllers do not read their messages, and the most wait for this one",
+            );
+        }
+    }
+
+    fn close(&mut self, number: u32, why: &'static str) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        open.outbox.close(why);
+        open.held = 0;
+        open.later.clear();
+        self.held.retain(|held| held.to != number);
+    }
+
+    /// Whether no more messages can be taken.
+    fn is_full(&self) -> bool {
+        self.held.len() >= HELD || self.late_bytes >= LATE
+    }
+
+    /// Goes on with replies that are made in pieces, and with messages that were put aside, as far as there is
+    /// room to send.
+    fn catch_up(&mut self) {
+        let busy = |(number, open): (&u32, &Open)| {
+            (self.agent.is_replying(*number) || !open.later.is_empty()).then_some(*number)
+        };
+        let busy: Vec<u32> = self.open.iter().filter_map(busy).collect();
+        for number in busy {
+            // One piece or message of each, and then the others.
+            if self.is_full() || !self.can_go_on(number) {
+                continue;
+            }
+            let now = self.plane.now();
+            if self.agent.is_replying(number) {
+                self.pulse.begins("a reply in pieces");
+                self.agent.proceed(number, now, &mut self.out);
+            } else if let Some((xid, message, ticket)) =
+                self.open.get_mut(&number).and_then(|open| open.later.pop_front())
+            {
+                self.message(number, xid, &message, &ticket, now);
+            }
+            self.make();
+        }
+    }
+
+    /// Whether there is room to send more to a connection.
+    fn can_go_on(&self, number: u32) -> bool {
+        self.open.get(&number).is_some_and(|open| open.waiting() < PLENTY / 2)
+    }
+
+    /// Whether [`Self::catch_up`] would do something.
+    fn is_behind(&self) -> bool {
+        let busy = |(number, open): (&u32, &Open)| {
+            (self.agent.is_replying(*number) || !open.later.is_empty())
+                && open.waiting() < PLENTY / 2
+        };
+        !self.is_full() && self.open.iter().any(busy)
     }
 
     /// Waits for an event; `None` if frames arrived or the time is over. An error means that all senders
     /// are gone.
     fn wait(&self, events: &Receiver<Event>, punts: &Receiver<Punt>) -> Result<Option<Event>, ()> {
         // A change takes effect within microseconds, so the wait is short while a reply depends on one.
-        let span = if self.held.is_empty() { 50_000 } else { 50 };
+        if self.is_behind() {
+            return Ok(events.try_recv().ok());
+        }
+        // A connection for which too much waits sends it within milliseconds, if its controller reads.
+        let waits = self.open.values().any(|open| !open.later.is_empty());
+        let full = self.is_full();
+        let span = match (self.held.is_empty() && !full, waits) {
+            (false, _) => 50,
+            (true, true) => 1000,
+            (true, false) => 50_000,
+        };
         let span = Duration::from_micros(span);
-        let full = self.held.len() >= HELD;
         if full || !self.held.is_empty() {
             if full {
                 std::thread::sleep(span);
@@ -193,24 +331,23 @@ impl Loop {
                     }
                     None => self.agent.connect(part.number, version),
                 }
-                self.open.insert(part.number, Open { part, version, outbox, who });
+                let open = Open { part, version, outbox, who, held: 0, later: VecDeque::new() };
+                self.open.insert(part.number, open);
                 self.contact();
             }
-            Event::Message { from, xid, message } => {
-                self.hear(from, xid, &message, now);
-                let counters = matches!(
-                    message,
-                    Message::MultipartRequest { body: Request::PortStats(_), .. }
-                );
-                if counters {
-                    let stats = self.plane.port_stats();
-                    self.agent.port_stats(stats);
+            Event::Message { from, xid, message, ticket } => {
+                let is_replying = self.agent.is_replying(from);
+                let Some(open) = self.open.get_mut(&from) else { return };
+                if is_replying || !open.later.is_empty() || open.waiting() > PLENTY {
+                    open.later.push_back((xid, message, ticket));
+                } else {
+                    self.message(from, xid, &message, &ticket, now);
                 }
-                self.agent.handle(from, xid, &message, now, &mut self.out);
             }
             Event::Down(number) => {
                 self.agent.disconnect(number);
                 self.open.remove(&number);
+                self.held.retain(|held| held.to != number);
                 // Auxiliary connections end with their main connection.
                 for other in self.open.values() {
                     if other.part.main == Some(number) {
@@ -219,9 +356,28 @@ impl Loop {
                 }
                 self.contact();
             }
-            Event::Do(work) => work(&mut self.agent, now, &mut self.out),
+            Event::Do(work) => {
+                self.pulse.begins("a change of a port, or a question");
+                work(&mut self.agent, now, &mut self.out);
+            }
             Event::Stop => {}
         }
+        self.make();
+    }
+
+    fn message(&mut self, from: u32, xid: u32, message: &Message, ticket: &Ticket, now: u64) {
+        if let Some(open) = self.open.get(&from) {
+            self.pulse.begins(&open.who);
+        }
+        self.heard += ticket.bytes;
+        self.hear(from, xid, message, now);
+        let counters =
+            matches!(message, Message::MultipartRequest { body: Request::PortStats(_), .. });
+        if counters {
+            let stats = self.plane.port_stats();
+            self.agent.port_stats(stats);
+        }
+        self.agent.handle(from, xid, message, now, &mut self.out);
     }
 
     /// Keeps a message that was received, if someone reads along.
@@ -265,23 +421,22 @@ impl Loop {
         }
     }
 
-    fn deliver(&self, out: &Out) {
-        let Some(Open { version, outbox, who, .. }) = self.open.get(&out.to) else { return };
+    /// The bytes of a message; `None` if nobody gets it.
+    fn encoded(&self, out: &Out) -> Option<Vec<u8>> {
+        let Open { version, who, .. } = self.open.get(&out.to)?;
         let mut bytes = Vec::new();
         if let Err(problem) = encode(&out.message, *version, out.xid, &mut bytes) {
             // The version cannot express the message. A request gets an error, and an asynchronous
             // message is not sent.
             if out.xid == 0 {
-                return;
+                return None;
             }
             let error = Message::error(problem, *version, &[]);
-            if encode(&error, *version, out.xid, &mut bytes).is_err() {
-                return;
-            }
+            encode(&error, *version, out.xid, &mut bytes).ok()?;
         }
         if self.tap.is_on() {
             self.tap.put(self.plane.now(), who, true, &bytes);
         }
-        outbox.put(&bytes, matches!(out.message, Message::PacketIn(_)));
+        Some(bytes)
     }
 }

@@ -35,6 +35,8 @@ pub struct Config {
     pub probe: Duration,
     /// The first and the longest pause before connecting to a controller again.
     pub backoff: (Duration, Duration),
+    /// The time after which an agent that does not respond is stuck: its connections are closed.
+    pub patience: Duration,
     /// Certificates for the endpoints `tls:` and `ptls:`.
     pub tls: Option<Tls>,
     /// Where the channel keeps the messages that pass, while someone reads along.
@@ -52,6 +54,7 @@ impl Default for Config {
             fail: Fail::Secure,
             probe: Duration::from_secs(5),
             backoff: (Duration::from_millis(500), Duration::from_secs(8)),
+            patience: Duration::from_secs(5),
             tls: None,
             tap: Tap::default(),
             connections: Connections::default(),

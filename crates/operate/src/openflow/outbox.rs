@@ -6,9 +6,11 @@
 //! Thread-safety: the agent's thread puts messages, the connection's thread takes them; an eventfd wakes
 //! the latter.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -18,10 +20,18 @@ use super::sync::lock;
 pub(super) const PLENTY: usize = 1 << 20;
 /// Waiting bytes above which the connection is closed.
 pub(super) const TOO_MUCH: usize = 16 << 20;
+/// Waiting bytes of all connections above which the one with the most is closed.
+pub(super) const ALL: usize = 64 << 20;
+/// The bytes that a connection takes at a time.
+const TAKEN: usize = 256 << 10;
 
 #[derive(Debug, Default)]
 struct Inside {
-    bytes: Vec<u8>,
+    bytes: VecDeque<u8>,
+    /// The lengths of the messages in them.
+    lens: VecDeque<usize>,
+    /// Bytes that the connection has taken and not sent.
+    taken: usize,
     sent: u64,
     dropped: u64,
     closed: Option<&'static str>,
@@ -32,12 +42,21 @@ struct Inside {
 pub(super) struct Outbox {
     inside: Mutex<Inside>,
     event: OwnedFd,
+    /// The bytes of the connection's messages that wait for the agent.
+    queued: AtomicUsize,
+    /// Whether the connection has messages for which there was no room.
+    wants_room: AtomicBool,
 }
 
 impl Outbox {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { inside: Mutex::default(), event })
+        Ok(Self {
+            inside: Mutex::default(),
+            event,
+            queued: AtomicUsize::new(0),
+            wants_room: AtomicBool::new(false),
+        })
     }
 
     pub(super) const fn event(&self) -> &OwnedFd {
@@ -55,14 +74,16 @@ impl Outbox {
         if inside.closed.is_some() {
             return;
         }
-        if may_drop && inside.bytes.len() > PLENTY {
+        let waits = inside.bytes.len() + inside.taken;
+        if may_drop && waits > PLENTY {
             inside.dropped += 1;
             return;
         }
-        if inside.bytes.len() > TOO_MUCH {
-            inside.closed = Some("the controller does not read its messages");
+        if waits > TOO_MUCH {
+            inside.close("the controller does not read its messages");
         } else {
-            inside.bytes.extend_from_slice(bytes);
+            inside.bytes.extend(bytes);
+            inside.lens.push_back(bytes.len());
             inside.sent += 1;
         }
         drop(inside);
@@ -71,11 +92,21 @@ impl Outbox {
 
     /// Ends the connection with a reason.
     pub(super) fn close(&self, why: &'static str) {
-        lock(&self.inside).closed.get_or_insert(why);
+        lock(&self.inside).close(why);
         self.wake();
     }
 
-    /// Appends the waiting bytes to `into`, unless it still has many.
+    /// The reason for which the connection must end, if there is one.
+    pub(super) fn closed(&self) -> Option<&'static str> {
+        lock(&self.inside).closed
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed().is_some()
+    }
+
+    /// Appends waiting messages to `into`, which has what the connection has not sent yet, unless that is much.
+    /// They are whole messages, because the connection appends others of its own.
     ///
     /// # Errors
     /// The reason for which the connection must end.
@@ -86,23 +117,62 @@ impl Outbox {
         if let Some(why) = inside.closed {
             return Err(why);
         }
-        if into.is_empty() {
-            std::mem::swap(into, &mut inside.bytes);
-        } else if into.len() < PLENTY / 4 {
-            into.append(&mut inside.bytes);
+        while into.len() < TAKEN
+            && let Some(len) = inside.lens.pop_front()
+        {
+            into.extend(inside.bytes.drain(..len));
         }
+        if inside.bytes.is_empty() && inside.bytes.capacity() > PLENTY {
+            inside.bytes = VecDeque::new();
+        }
+        inside.taken = into.len();
         Ok(())
     }
 
-    /// The number of waiting bytes.
+    /// The number of waiting bytes, those included that the connection has taken and not sent.
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.inside).bytes.len()
+        let inside = lock(&self.inside);
+        inside.bytes.len() + inside.taken
+    }
+
+    /// Whether there are bytes that the connection has not taken.
+    pub(super) fn has_more(&self) -> bool {
+        !lock(&self.inside).bytes.is_empty()
     }
 
     /// The numbers of messages appended and of packet-ins dropped.
     pub(super) fn counts(&self) -> (u64, u64) {
         let inside = lock(&self.inside);
         (inside.sent, inside.dropped)
+    }
+
+    /// The bytes of the connection's messages that wait for the agent. They change under the lock of the gate.
+    pub(super) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn queue(&self, bytes: usize) {
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn unqueue(&self, bytes: usize) {
+        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        if self.wants_room.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// The connection is woken when one of its messages was handled.
+    pub(super) fn wants_room(&self) {
+        self.wants_room.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Inside {
+    /// What waits is not sent any more.
+    fn close(&mut self, why: &'static str) {
+        self.closed.get_or_insert(why);
+        (self.bytes, self.lens) = (VecDeque::new(), VecDeque::new());
     }
 }
 
@@ -119,10 +189,27 @@ mod tests {
         }
         assert!(outbox.waiting() <= PLENTY + chunk.len());
         assert_eq!(outbox.counts(), (17, 83));
-        for _ in 0..300 {
+        for _ in 0..235 {
             outbox.put(&chunk, false);
         }
-        assert!(outbox.waiting() <= TOO_MUCH + chunk.len());
+        assert!((TOO_MUCH - PLENTY..=TOO_MUCH).contains(&outbox.waiting()));
+        for _ in 0..100 {
+            outbox.put(&chunk, false);
+        }
+        assert_eq!((outbox.is_closed(), outbox.waiting()), (true, 0));
         assert!(outbox.take(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn what_a_connection_has_taken_and_not_sent_still_waits() {
+        let outbox = Outbox::new().expect("an event");
+        (0..3).for_each(|_| outbox.put(&vec![7; TAKEN], false));
+        let mut bytes = Vec::new();
+        outbox.take(&mut bytes).expect("open");
+        assert_eq!((bytes.len(), outbox.waiting(), outbox.has_more()), (TAKEN, 3 * TAKEN, true));
+        bytes.truncate(10);
+        outbox.take(&mut bytes).expect("open");
+        // Whole messages are taken, even if they are a little more.
+        assert_eq!((bytes.len(), outbox.waiting()), (TAKEN + 10, 2 * TAKEN + 10));
     }
 }

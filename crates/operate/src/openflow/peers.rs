@@ -4,7 +4,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -85,6 +85,10 @@ impl Dialer {
         if self.auxiliary > 0 && main == NONE {
             return true;
         }
+        if self.shared.pulse.is_stuck() {
+            self.log_failure("the OpenFlow agent does not respond");
+            return false;
+        }
         let link = dial(&self.endpoint, self.shared.tls.as_deref());
         let outbox = self.shared.outbox();
         let (link, outbox) = match (link, outbox) {
@@ -164,11 +168,26 @@ pub(super) fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
         }
         Transport::Unix(path) => {
             let listener = unix(path)?;
+            // Who can write to the socket can control the switch, whatever the umask says.
+            std::fs::set_permissions(&*path, std::fs::Permissions::from_mode(0o600))?;
             listener.set_nonblocking(true)?;
             Listener::Unix(listener)
         }
     };
     Ok(Bound { listener, endpoint })
+}
+
+/// Warns if hosts can connect that need no certificate.
+pub(super) fn warn(bound: &Bound) {
+    let Transport::Tcp(..) = bound.endpoint.transport else { return };
+    let Listener::Tcp(listener, _) = &bound.listener else { return };
+    if listener.local_addr().is_ok_and(|address| !address.ip().to_canonical().is_loopback()) {
+        tracing::warn!(
+            "OpenFlow: every host that can reach {} may control the switch without authentication; listen with \
+             ptls:, or on the loopback address",
+            bound.endpoint
+        );
+    }
 }
 
 /// Starts the thread that accepts connections.
@@ -203,16 +222,27 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
             let Some((link, peer)) = accept(listener, shared) else { continue };
+            if shared.pulse.is_stuck() {
+                tracing::debug!(%endpoint, peer, "connection refused: the OpenFlow agent does not respond");
+                continue;
+            }
             if open.load(Ordering::Relaxed) >= MOST {
                 tracing::warn!(%endpoint, peer, "connection refused: too many connections");
                 continue;
             }
             open.fetch_add(1, Ordering::Relaxed);
-            let open = Arc::clone(&open);
-            scope.spawn(move || {
+            let count = Arc::clone(&open);
+            let work = move || {
                 serve(link, endpoint, peer, shared);
+                count.fetch_sub(1, Ordering::Relaxed);
+            };
+            // Without memory for a thread there is no connection, but there is a listener.
+            if let Err(error) =
+                thread::Builder::new().name("of-peer".into()).spawn_scoped(scope, work)
+            {
                 open.fetch_sub(1, Ordering::Relaxed);
-            });
+                tracing::warn!(%endpoint, %error, "connection refused: it would need a thread");
+            }
         }
     });
     if let Transport::Unix(path) = &endpoint.transport {

@@ -4,14 +4,17 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TryRecvError};
 use flowyard_openflow::agent::{Agent, Out};
 use flowyard_openflow::{Message, Version};
 use flowyard_yard::ControlPlane;
 
 use super::config::Config;
+use super::gate::{Gate, Ticket};
 use super::outbox::Outbox;
+use super::pulse::Pulse;
 use super::sync::lock;
 use super::tls::Loaded;
 
@@ -84,6 +87,8 @@ pub(super) enum Event {
         from: u32,
         xid: u32,
         message: Message,
+        /// The room that the message takes until it is handled.
+        ticket: Ticket,
     },
     /// A connection with this number has ended.
     Down(u32),
@@ -107,18 +112,41 @@ impl std::fmt::Debug for Event {
 /// The queues of all connections, which are closed when the channel ends.
 pub(super) type Boxes = Arc<Mutex<Vec<Weak<Outbox>>>>;
 
+/// Ends all connections with a reason.
+pub(super) fn close_all(boxes: &Boxes, why: &'static str) {
+    for outbox in lock(boxes).iter().filter_map(Weak::upgrade) {
+        outbox.close(why);
+    }
+}
+
 /// The states of all connections; those of a listener are present while they are up.
 pub(super) type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
 
-/// The states of a switch's connections, for queries while the channel runs. Clones share the states.
+/// The states of a switch's agent and its connections, for queries while the channel runs. Clones share the
+/// states.
 #[derive(Clone, Debug, Default)]
-pub struct Connections(pub(super) Board);
+pub struct Connections {
+    pub(super) board: Board,
+    pub(super) pulse: Arc<Pulse>,
+}
 
 impl Connections {
+    /// Whether the agent responds. While it does not, its connections are closed.
+    #[must_use]
+    pub fn responds(&self) -> bool {
+        !self.pulse.is_stuck()
+    }
+
+    /// How many times the agent was found stuck.
+    #[must_use]
+    pub fn times_stuck(&self) -> u64 {
+        self.pulse.times()
+    }
+
     /// The states of all connections.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        lock(&self.0).iter().map(|status| lock(status).clone()).collect()
+        lock(&self.board).iter().map(|status| lock(status).clone()).collect()
     }
 }
 
@@ -134,12 +162,20 @@ pub(super) struct Shared {
     pub(super) stop: Receiver<()>,
     pub(super) board: Board,
     pub(super) boxes: Boxes,
+    pub(super) gate: Arc<Gate>,
+    pub(super) pulse: Arc<Pulse>,
     pub(super) numbers: Arc<AtomicU32>,
 }
 
 impl Shared {
     pub(super) fn stops(&self) -> bool {
         self.stop.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Gives the agent an event, and waits while its queue is full. Returns false if the channel ends, or if
+    /// `gives_up` returns true.
+    pub(super) fn tell(&self, event: Event, gives_up: impl Fn() -> bool) -> bool {
+        tell(&self.events, event, || self.stops() || gives_up())
     }
 
     /// A queue that is closed when the channel ends.
@@ -156,6 +192,21 @@ impl Shared {
         Ok(outbox)
     }
 }
+
+/// Gives the agent an event, and waits while its queue is full, unless `gives_up` returns true.
+pub(super) fn tell(events: &Sender<Event>, mut event: Event, gives_up: impl Fn() -> bool) -> bool {
+    loop {
+        match events.send_timeout(event, LOOK) {
+            Ok(()) => return true,
+            Err(SendTimeoutError::Disconnected(_)) => return false,
+            Err(SendTimeoutError::Timeout(_)) if gives_up() => return false,
+            Err(SendTimeoutError::Timeout(back)) => event = back,
+        }
+    }
+}
+
+/// The longest time until a thread that waits notices that it has to give up.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The threads of a channel.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests of live connections measure time")]
 
+mod limits;
 mod os_ken;
 
 use std::net::TcpStream;
@@ -25,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 flowyard_testkit::tests! {
     mod os_ken,
+    mod limits,
     a_barrier_waits_until_the_change_is_in_force,
     two_controllers_get_the_messages_of_their_roles,
     a_hundred_thousand_malformed_messages_do_not_affect_other_connections,

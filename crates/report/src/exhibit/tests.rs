@@ -15,12 +15,12 @@ fn made(a: f64, b: f64) -> Made {
 #[test]
 fn rows_meet_by_name_and_bounds_are_kept_or_not() {
     let exhibit = Spec::parse("x", TEXT).unwrap().with(made(10.625, 2.0)).unwrap();
-    assert_eq!(exhibit.score(), (2, 2));
+    assert_eq!(exhibit.score(), (1, 1));
     assert_eq!(exhibit.rows[0].deviation, Some(0.0625));
     assert_eq!((exhibit.rows[1].kind, exhibit.rows[1].deviation), (Kind::Fitted, None));
     assert_eq!(exhibit.find("c").unwrap().within, None);
     let exhibit = Spec::parse("x", TEXT).unwrap().with(made(12.0, 4.0)).unwrap();
-    assert_eq!(exhibit.score(), (2, 0));
+    assert_eq!(exhibit.score(), (1, 0));
     let text = exhibit.table().to_text(&crate::Style::plain());
     assert!(text.contains("≤ 3") && text.contains("+33.3 %"), "{text}");
 }

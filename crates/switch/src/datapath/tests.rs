@@ -136,7 +136,7 @@ fn the_second_frame_of_a_flow_hits_in_the_port_mapping_and_is_counted() {
     for _ in 0..3 {
         assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
     }
-    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2, front: 0 });
+    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2, front: 0, over: 0 });
     assert_eq!(flow.counts[0].read().0, 3);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
     // Another rule ends the entry; the counters stay.
@@ -465,6 +465,7 @@ fn a_frame_from_a_controller_can_be_processed_by_the_tables() {
     assert_eq!(sent, [(3, 60), (2, 64)]);
 }
 
+mod budget;
 mod front;
 mod groups;
 mod random;

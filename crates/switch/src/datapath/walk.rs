@@ -53,6 +53,7 @@ impl Datapath {
         {
             return;
         }
+        out.begin();
         let buffer = self.world.buffer();
         let (key, layout) = (self.ahead.keys[place], self.ahead.layouts[place]);
         let mut packet = Packet::parsed(frame, key, layout, buffer);
@@ -69,6 +70,7 @@ impl Datapath {
             }
             self.path = path;
         }
+        self.totals.over += u64::from(out.end());
         if out.sent.is_empty() {
             out.because(Reason::NoOutput);
         }
@@ -197,8 +199,11 @@ impl Datapath {
         }
     }
 
-    /// Sends a controller's frame.
+    /// Sends a controller's frame, whose results are the first in `out`.
     pub(super) fn send(&mut self, message: &PacketOut, now: u64, out: &mut Effects) {
+        // Groups may have changed since the last frame.
+        self.world.refresh();
+        out.begin();
         let buffer = self.world.buffer();
         let key = Arrival::by(message.in_port).key();
         let mut packet = Packet::new(&message.data, key, buffer);
@@ -219,6 +224,7 @@ impl Datapath {
                 break;
             }
         }
+        self.totals.over += u64::from(out.end());
         let buffer = packet.into_buffer();
         self.world.give_back(buffer);
     }

@@ -12,6 +12,8 @@ use crate::set::ActionSet;
 
 /// The deepest chain of groups that is explained.
 const DEEPEST: usize = 8;
+/// The most lines of an explanation.
+const LINES: usize = 256;
 
 /// The explanation of one frame.
 #[derive(Debug, Default)]
@@ -50,6 +52,9 @@ impl World {
     ) {
         let mut key = *key;
         for action in actions {
+            if told.lines.len() >= LINES {
+                return;
+            }
             match action {
                 Action::Output { port, .. } | Action::Enqueue { port, .. } => {
                     self.explain_output(*port, &key, told);
@@ -171,7 +176,7 @@ impl World {
             GroupType::Indirect => (0..buckets.len().min(1)).collect(),
             GroupType::Select => self.select(buckets, key).into_iter().collect(),
             GroupType::FastFailover => {
-                buckets.iter().position(|bucket| self.is_live(bucket, 0)).into_iter().collect()
+                buckets.iter().position(|bucket| self.is_live(bucket)).into_iter().collect()
             }
         };
         if chosen.is_empty() {
@@ -184,6 +189,13 @@ impl World {
             );
         }
         for at in chosen {
+            if told.lines.len() + 1 >= LINES {
+                if told.lines.len() < LINES {
+                    let why = format!("and more: only the first {} lines are printed", LINES - 1);
+                    told.lines.push(why);
+                }
+                return;
+            }
             let bucket = &buckets[at];
             let weight = match desc.kind {
                 GroupType::Select => format!(" (weight {})", bucket.weight),
