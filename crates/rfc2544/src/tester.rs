@@ -110,6 +110,8 @@ struct Sender {
     line_ps: u128,
     /// The time of the next frame's last bit, in nanoseconds after the start.
     last: Nanos,
+    /// The time of the last bit of the last frame that left, skipped frames included.
+    left: Nanos,
     /// How much later than due the next frame leaves, because the line is busy.
     late: Nanos,
 }
@@ -160,8 +162,7 @@ impl Run {
 impl Run {
     /// When the last bit of the last frame left so far, relative to the start.
     fn last_departure(&self) -> Nanos {
-        let sent = self.senders.iter().filter(|sender| sender.row > 0);
-        sent.map(|sender| sender.last).max().unwrap_or(0)
+        self.senders.iter().map(|sender| sender.left).max().unwrap_or(0)
     }
 }
 
@@ -200,7 +201,7 @@ impl<D: Dut> VirtualTester<D> {
             let tags = tags.map(|row| (plan.tags_before(row), None));
             source.wanted = tags.collect();
             source.wanted.dedup_by_key(|(index, _)| *index);
-            let mut sender = Sender { row: 0, index: 0, line_ps: 0, last: 0, late: 0 };
+            let mut sender = Sender { row: 0, index: 0, line_ps: 0, last: 0, left: 0, late: 0 };
             sender.aim(trial, plan, self.setup.line);
             sender
         });
@@ -266,6 +267,7 @@ impl<D: Dut> VirtualTester<D> {
                 run.timing.late_frames += u64::from(sender.late > LATE);
                 run.timing.max_ns = run.timing.max_ns.max(sender.late);
             }
+            sender.left = sender.last;
             sender.row += 1;
             if sender.row < run.rows {
                 sender.aim(&run.trial, plan, self.setup.line);
@@ -302,6 +304,7 @@ impl<D: Dut> VirtualTester<D> {
         let ps = u128::from(skipped) * u128::from(trial.load.interval_ps);
         for (sender, plan) in senders.iter_mut().zip(&self.plans) {
             sender.row += skipped;
+            sender.left += (ps / 1000) as Nanos;
             let occupied = u64::from(plan.step(sender.row).size) + OVERHEAD_BYTES;
             // `aim` already occupied the line for the waiting frame; undo that and aim again.
             sender.line_ps = sender.line_ps + ps - u128::from(self.setup.line.ps(occupied));

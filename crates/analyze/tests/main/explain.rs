@@ -46,7 +46,7 @@ fn a_rule_is_only_suggested_if_the_given_rules_allow_it() {
     let taken = ask(setup("e810", 16, 16, vec![fdir(rule)]), flow(TCP), 7);
     assert!(fixes(&taken, "fdir").contains("input set"), "{}", fixes(&taken, "fdir"));
     let fragment = FlowKey { frag: 1, ..flow(TCP) };
-    let never = ask(setup("x520", 16, 16, vec![Spec::Rss]), fragment, 7);
+    let never = ask(setup("x520", 16, 16, vec![fdir("")]), fragment, 7);
     assert!(fixes(&never, "fdir").contains("fragments"), "{}", fixes(&never, "fdir"));
 }
 

@@ -12,7 +12,7 @@ use flowyard_openflow::multipart::{FlowFilter, FlowStats, Reply, Request};
 use flowyard_openflow::ofctl::{self, Ports};
 use flowyard_openflow::oxm::Oxm;
 use flowyard_openflow::port::reserved;
-use flowyard_openflow::{Message, group, table};
+use flowyard_openflow::{Message, Version, decode, encode, group, table};
 use flowyard_operate::openflow::Endpoint;
 
 use super::connect::{At, Options, say};
@@ -94,6 +94,20 @@ fn parsed(lines: &[(String, String)], ports: Ports<'_>) -> Result<Flows, Wrong> 
     Ok(by_key(flows?.into_iter()))
 }
 
+/// The flows as a switch that is sent them in this version reports them: 1.0 has other actions for the same
+/// effects. A flow that the version cannot express stays as it is.
+fn in_version(flows: Flows, version: Version) -> Flows {
+    let sent = |flow: FlowMod| {
+        let mut bytes = Vec::new();
+        let written = encode(&Message::FlowMod(flow.clone()), version, 0, &mut bytes).is_ok();
+        match decode(&bytes) {
+            Ok((_, Message::FlowMod(read))) if written => read,
+            _ => flow,
+        }
+    };
+    by_key(flows.into_values().map(sent))
+}
+
 /// The flows of a switch. It is an error if the version of the connection cannot write all of them, because they
 /// would count as missing.
 fn installed(session: &mut Session<'_>) -> Result<Flows, Stop> {
@@ -130,6 +144,7 @@ fn installed(session: &mut Session<'_>) -> Result<Flows, Stop> {
 pub(super) fn replacing(session: &mut Session<'_>, file: &str) -> Result<Vec<Message>, Stop> {
     let lines = file_lines(file)?;
     let wanted = session.parse(|ports| parsed(&lines, ports))?;
+    let wanted = in_version(wanted, session.client()?.version());
     let there = installed(session)?;
     let gone = there.iter().filter(|(key, _)| !wanted.contains_key(key));
     let gone = gone.map(|(_, flow)| {
@@ -182,7 +197,11 @@ fn side(options: &Options, which: &str, other: &str) -> Result<Flows, Stop> {
     }
     let lines = file_lines(which)?;
     match at(other) {
-        Some(at) => Session::new(options, &at).parse(|ports| parsed(&lines, ports)),
+        Some(at) => {
+            let mut session = Session::new(options, &at);
+            let flows = session.parse(|ports| parsed(&lines, ports))?;
+            Ok(in_version(flows, session.client()?.version()))
+        }
         None => parsed(&lines, &[]).map_err(Into::into),
     }
 }
