@@ -1,6 +1,6 @@
 //! `flowyard bench`: the methods in virtual time, state files, comparisons, invalid arguments.
 
-use crate::common::{flowyard, good, run};
+use crate::common::{flowyard, good, run, text};
 use serde_json::Value;
 
 flowyard_testkit::tests! {
@@ -58,6 +58,15 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
+/// Standard output of a successful measurement, which prints a line for each test on standard error.
+#[track_caller]
+fn measured(output: &std::process::Output) -> String {
+    let progress = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{progress}");
+    assert!(progress.lines().all(|line| line.starts_with("flowyard: test ")), "{progress}");
+    text(&output.stdout)
+}
+
 fn throughput(text: &str) -> f64 {
     let answer = &parse(text)["results"]["sizes"][0]["throughput"];
     assert_eq!(answer["counts"]["sent"], answer["counts"]["good"], "throughput is without loss");
@@ -69,7 +78,7 @@ fn a_run_is_repeatable_resumable_and_comparable() {
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let lanner = |cost: &str, more: &[&str]| {
         let args = [&["lanner", "--frame-cost", cost][..], &SHORT, more].concat();
-        good(&bench(&args))
+        measured(&bench(&args))
     };
     let state = file("state");
     // Only the device's results: the rest of the document describes the machine.
@@ -104,7 +113,7 @@ fn the_tester_qualifies_and_a_soak_is_long() {
     let text = good(&bench(&["qualify", "--seeds", "2", "--json"]));
     assert_eq!(parse(&text)["passed"], true);
     crate::schema::expect("bench-qualify", &parse(&text));
-    let soak = good(&bench(&["soak", "--sizes", "1518", "--json"]));
+    let soak = measured(&bench(&["soak", "--sizes", "1518", "--json"]));
     crate::schema::expect("bench", &parse(&soak));
     let result = &parse(&soak)["results"]["sizes"][0]["soak"];
     // 14 hours at 40 % of 812.7 frames per second, in both directions.
@@ -117,7 +126,7 @@ fn the_tester_qualifies_and_a_soak_is_long() {
 fn other_traffic_and_other_tests_run() {
     let short = ["--trial", "200ms", "--short", "200ms", "--json"];
     let run = |args: &[&str]| {
-        let document = parse(&good(&bench(&[args, &short].concat())));
+        let document = parse(&measured(&bench(&[args, &short].concat())));
         crate::schema::expect("bench", &document);
         document
     };
@@ -139,7 +148,7 @@ fn other_traffic_and_other_tests_run() {
     assert!(!filters["drops"].as_array().unwrap().is_empty(), "{}", filters["drops"]);
 
     let args = ["rfc2889", "--bridge", "64", "--most", "256", "--frame-cost", "1us", "--json"];
-    let switch = parse(&good(&bench(&args)));
+    let switch = parse(&measured(&bench(&args)));
     crate::schema::expect("bench-rfc2889", &switch);
     assert!((32..=256).contains(&switch["capacity"].as_u64().unwrap()), "{switch:#}");
     assert!(switch["learning_pps"].as_u64().unwrap() > 0);
@@ -160,7 +169,7 @@ fn a_capture_is_replayed_in_its_own_time() {
             "1us",
             "--json",
         ];
-        parse(&good(&bench(&args)))["results"].clone()
+        parse(&measured(&bench(&args)))["results"].clone()
     };
     let (once, twice) = (soak("1"), soak("2"));
     let result = |results: &Value| results["sizes"][0]["soak"].clone();
@@ -182,7 +191,7 @@ fn a_capture_is_replayed_in_its_own_time() {
 /// The capture needs more than the line of 10 Mbit/s: its frames wait, and none is lost.
 fn a_replay_faster_than_the_line_is_reported() {
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/yard.pcap");
-    let soak = |args: &[&str]| good(&bench(&[&["soak", "--replay", capture], args].concat()));
+    let soak = |args: &[&str]| measured(&bench(&[&["soak", "--replay", capture], args].concat()));
     for speed in ["2", "4"] {
         let document = parse(&soak(&["--speed", speed, "--json"]));
         let counts = &document["results"]["sizes"][0]["soak"]["counts"];
