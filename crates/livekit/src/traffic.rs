@@ -34,7 +34,10 @@ pub fn stream(a: &Net, b: &Net, to: IpAddr, bytes: u64) -> f64 {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let (mut at, mut buffer, began) = (0, vec![0; 256 << 10], clock());
     loop {
-        let len = stream.read(&mut buffer).unwrap();
+        let len = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            len => len.unwrap(),
+        };
         if len == 0 {
             break;
         }

@@ -83,7 +83,10 @@ impl Web {
         }
         let mut at = 0;
         while at < want.len() {
-            let got = self.stream.fill_buf()?;
+            let got = match self.stream.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                got => got?,
+            };
             let len = got.len();
             if len == 0 || want.get(at..at + len) != Some(got) {
                 return Err(io::Error::other(format!(
