@@ -62,10 +62,10 @@ pub fn tap(name: &str, index: Option<u32>, is_multi_queue: bool) -> io::Result<(
     }
 }
 
-/// Makes the ports of this process deaf, although they stay bound: packet sockets that receive on the
+/// Stalls the ports of this process, although they stay bound: packet sockets that receive on the
 /// interface with this index get a filter that drops everything, and so do TAP queues; the maps of XDP
 /// programs lose their sockets. Returns how many of these were changed.
-pub fn muffle(index: u32) -> usize {
+pub fn stall(index: u32) -> usize {
     let mut nothing =
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };

@@ -28,11 +28,11 @@ mod gate;
 mod link;
 mod outbox;
 mod peers;
-mod pulse;
 mod shared;
 mod sync;
 mod tap;
 pub mod tls;
+mod watchdog;
 
 use std::io;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct Channel {
     /// The agent's thread.
     agent: Threads,
     threads: Threads,
-    pulse: Arc<pulse::Pulse>,
+    heartbeat: Arc<watchdog::Heartbeat>,
 }
 
 /// The longest time for which the end of a channel waits for an agent that may be stuck.
@@ -109,7 +109,7 @@ impl Channel {
         }
         let (events, inbox) = bounded(EVENTS);
         let (stop, stopped) = bounded(0);
-        let Connections { board, pulse } = config.connections.clone();
+        let Connections { board, heartbeat } = config.connections.clone();
         let boxes = Boxes::default();
         let shared = Shared {
             config: Arc::new(config),
@@ -119,7 +119,7 @@ impl Channel {
             board: Arc::clone(&board),
             boxes: Arc::clone(&boxes),
             gate: Arc::default(),
-            pulse: Arc::clone(&pulse),
+            heartbeat: Arc::clone(&heartbeat),
             numbers: Arc::default(),
         };
         let mut channel = Self {
@@ -130,22 +130,23 @@ impl Channel {
             listening: Vec::new(),
             agent: Threads::default(),
             threads: Threads::default(),
-            pulse,
+            heartbeat,
         };
         let config = Arc::clone(&shared.config);
         let dials = config.endpoints.iter().any(Endpoint::dials);
         let rules = agent::Rules { fail: config.fail, dials };
         let tap = config.tap.clone();
-        let pulse = Arc::clone(&channel.pulse);
+        let heartbeat = Arc::clone(&channel.heartbeat);
         channel.agent.spawn("of-agent", move || {
-            agent::run(agent, plane, &inbox, rules, tap, pulse);
+            agent::run(agent, plane, &inbox, rules, tap, heartbeat);
         })?;
         let threads = &mut channel.threads;
-        let (pulse, boxes, stop) =
-            (Arc::clone(&channel.pulse), Arc::clone(&channel.boxes), shared.stop.clone());
+        let (heartbeat, boxes, stop) =
+            (Arc::clone(&channel.heartbeat), Arc::clone(&channel.boxes), shared.stop.clone());
         let patience = config.patience;
         let close_all = move |why| shared::close_all(&boxes, why);
-        threads.spawn("of-watch", move || pulse::watch(&pulse, close_all, &stop, patience))?;
+        threads
+            .spawn("of-watch", move || watchdog::watch(&heartbeat, close_all, &stop, patience))?;
         for endpoint in &config.endpoints {
             if endpoint.dials() {
                 peers::dial_all(endpoint, &shared, threads)?;
@@ -163,7 +164,7 @@ impl Channel {
     /// Runs `work` on the agent's thread, for example to add a port. Messages that it puts into the
     /// list are sent. Waits while the agent's queue is full; does nothing if the channel ends.
     pub fn with(&self, work: impl FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send + 'static) {
-        let _ = shared::tell(&self.events, Event::Do(Box::new(work)), || self.pulse.ends());
+        let _ = shared::tell(&self.events, Event::Do(Box::new(work)), || self.heartbeat.ends());
     }
 
     /// Runs `question` on the agent's thread and waits for its result; `None` if the channel has ended.
@@ -198,7 +199,7 @@ impl Channel {
 impl Channel {
     /// Begins to end the channel, so that nothing waits for an agent that may be stuck.
     pub fn end(&self) {
-        self.pulse.end();
+        self.heartbeat.end();
     }
 }
 
@@ -207,7 +208,7 @@ impl Drop for Channel {
         self.end();
         drop(self.stop.take());
         shared::close_all(&self.boxes, ENDS);
-        // The agent also looks at the pulse, so it ends even if this does not fit into its queue.
+        // The agent also looks at the heartbeat, so it ends even if this does not fit into its queue.
         let _ = self.events.try_send(Event::Stop);
         for thread in self.threads.0.drain(..) {
             let _ = thread.join();

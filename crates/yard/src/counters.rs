@@ -271,10 +271,10 @@ counters! {
     rebalanced,
     /// Core overloads for which no action was taken.
     refused,
-    /// Ports that were opened again, because their interface was replaced or they were deaf.
+    /// Ports that were opened again, because their interface was replaced or they were stalled.
     port_reopens,
-    /// Ports that were found deaf: they received none of the frames that their interface counted.
-    port_deaf,
+    /// Ports that were found stalled: they received none of the frames that their interface counted.
+    port_stalls,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.
@@ -299,7 +299,7 @@ impl Counters {
             }
         }
         self.port_reopens += u64::from(got.reopens);
-        self.port_deaf += u64::from(got.deaf);
+        self.port_stalls += u64::from(got.stalls);
         self.rx_frames += u64::from(came);
         came
     }

@@ -24,11 +24,11 @@ pub struct Received {
     /// Frames not in the batch because the interface's ring was full.
     pub overrun: u32,
     /// How often the port was opened again since the last call, because its interface was replaced or
-    /// the port was deaf.
+    /// the port was stalled.
     pub reopens: u32,
-    /// How often the port was found deaf since the last call: it received none of the frames that its
+    /// How often the port was found stalled since the last call: it received none of the frames that its
     /// interface counted.
-    pub deaf: u32,
+    pub stalls: u32,
     /// No frame will ever come again.
     pub ended: bool,
 }

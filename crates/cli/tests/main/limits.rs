@@ -268,11 +268,11 @@ fn a_switch_with_little_memory_forwards_whatever_its_controllers_send() {
             scope.spawn(move || Hostile::connect(socket).run(attack));
         }
         // A controller that asks for much and reads nothing.
-        let mut deaf = Hostile::connect(&socket);
-        deaf.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
+        let mut stalled = Hostile::connect(&socket);
+        stalled.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
         let ask =
             Message::MultipartRequest { more: false, body: Request::TableFeatures(Vec::new()) };
-        while deaf.say(&ask) {}
+        while stalled.say(&ask) {}
         forwards(&yard);
     });
     forwards(&yard);

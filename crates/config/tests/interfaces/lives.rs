@@ -24,9 +24,9 @@ flowyard_testkit::tests! {
     af_packet_created_again_with_its_index needs [crate::NAMESPACES],
     af_xdp_created_again_with_its_index needs [crate::NAMESPACES],
     tap_created_again_with_its_index needs [crate::NAMESPACES],
-    af_packet_that_is_bound_and_deaf_is_opened_again needs [crate::NAMESPACES],
-    af_xdp_that_is_bound_and_deaf_is_opened_again needs [crate::NAMESPACES],
-    tap_that_is_bound_and_deaf_receives_again needs [crate::NAMESPACES],
+    af_packet_that_is_bound_and_stalled_is_opened_again needs [crate::NAMESPACES],
+    af_xdp_that_is_bound_and_stalled_is_opened_again needs [crate::NAMESPACES],
+    tap_that_is_bound_and_stalled_receives_again needs [crate::NAMESPACES],
     af_packet_lives needs [crate::NAMESPACES],
     af_xdp_lives needs [crate::NAMESPACES],
     tap_lives needs [crate::NAMESPACES],
@@ -147,10 +147,10 @@ impl Site {
                 let here = self.seen[from] > old[from];
                 took[from] = took[from].or_else(|| here.then_some(passed));
             }
-            let deaf = ["deaf", "mute"][missing];
+            let state = ["receiving nothing", "sending nothing"][missing];
             assert!(
                 passed < 2 * LIMIT,
-                "{what:?}: the port is {deaf} after {passed:?}; {:#?}",
+                "{what:?}: the port is {state} after {passed:?}; {:#?}",
                 self.live.log.lock().unwrap()
             );
             sleep(Duration::from_millis(1));
@@ -321,31 +321,31 @@ fn tap_created_again_with_its_index() {
 
 /// Somebody keeps the frames from a port that stays bound: the interface counts them, the port
 /// receives none, and the supervisor notices.
-fn deaf(kind: Kind) {
+fn stalled(kind: Kind) {
     let _alone = alone();
     for cores in [1, 2] {
         let mut site = Site::new(Plan { cores, ..Plan::of(kind) });
         site.answer("at the start");
-        assert!(sys::muffle(site.index()) >= cores);
-        let took = site.answer("deaf");
-        flowyard_testkit::note!("{kind:?}, {cores} cores, deaf: {took:?}");
+        assert!(sys::stall(site.index()) >= cores);
+        let took = site.answer("stalled");
+        flowyard_testkit::note!("{kind:?}, {cores} cores, stalled: {took:?}");
         assert!(took[0] > Duration::from_millis(400) && took[0] < LIMIT, "{took:?}");
         assert!(site.live.logged("west: the interface counts frames and the port received none"));
         let total = site.stop().total();
-        assert!(total.port_deaf >= 1 && total.port_reopens >= cores as u64, "{total:?}");
+        assert!(total.port_stalls >= 1 && total.port_reopens >= cores as u64, "{total:?}");
     }
 }
 
-fn af_packet_that_is_bound_and_deaf_is_opened_again() {
-    deaf(Kind::Packet);
+fn af_packet_that_is_bound_and_stalled_is_opened_again() {
+    stalled(Kind::Packet);
 }
 
-fn af_xdp_that_is_bound_and_deaf_is_opened_again() {
-    deaf(Kind::Xdp);
+fn af_xdp_that_is_bound_and_stalled_is_opened_again() {
+    stalled(Kind::Xdp);
 }
 
-fn tap_that_is_bound_and_deaf_receives_again() {
-    deaf(Kind::Tap);
+fn tap_that_is_bound_and_stalled_receives_again() {
+    stalled(Kind::Tap);
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -83,10 +83,10 @@ const HELP: [(&str, &str); 27] = [
     (
         "port_reopens",
         "Counts how often a port was opened again, because its interface was replaced or moved, or because the port was \
-         deaf; the log names the port.",
+         stalled; the log names the port.",
     ),
     (
-        "port_deaf",
+        "port_stalls",
         "Counts how often a port received none of the frames that its interface counted; the port is then opened again.",
     ),
     (

@@ -27,9 +27,9 @@ use flowyard_openflow::{Message, Version, encode};
 use super::config::Fail;
 use super::gate::Ticket;
 use super::outbox::{ALL, Outbox, PLENTY};
-use super::pulse::Pulse;
 use super::shared::{Event, Part};
 use super::tap::Tap;
+use super::watchdog::Heartbeat;
 
 /// The most replies that wait for their change.
 const HELD: usize = 4096;
@@ -107,7 +107,7 @@ struct Loop {
     heard: usize,
     beat: u64,
     tap: Tap,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
 }
 
 /// Runs until [`Event::Stop`], or until all senders of events are gone.
@@ -117,7 +117,7 @@ pub(super) fn run(
     events: &Receiver<Event>,
     rules: Rules,
     tap: Tap,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
 ) {
     let mut punts = plane.punts();
     let mut own = Loop {
@@ -132,12 +132,12 @@ pub(super) fn run(
         heard: 0,
         beat: 0,
         tap,
-        pulse,
+        heartbeat,
     };
     own.contact();
     loop {
-        own.pulse.beat();
-        if own.pulse.ends() {
+        own.heartbeat.beat();
+        if own.heartbeat.ends() {
             return;
         }
         own.settle();
@@ -164,7 +164,7 @@ pub(super) fn run(
         let now = own.plane.now();
         if now.saturating_sub(own.beat) >= BEAT {
             own.beat = now;
-            own.pulse.begins("timeouts of flow entries");
+            own.heartbeat.begins("timeouts of flow entries");
             own.agent.expire(now, &mut own.out);
             own.make();
         }
@@ -180,9 +180,9 @@ impl Loop {
             let bytes = std::mem::take(&mut self.heard) + changes.len() * CHANGE;
             self.late.push_back((*last, bytes));
             self.late_bytes += bytes;
-            self.pulse.begins("changes, which a core does not take");
+            self.heartbeat.begins("changes, which a core does not take");
             self.plane.apply(&changes);
-            self.pulse.beat();
+            self.heartbeat.beat();
         }
         for lost in self.agent.lost_notices() {
             self.close(lost, "too many notices of flow entries would wait for the controller");
@@ -255,7 +255,7 @@ impl Loop {
             }
             let now = self.plane.now();
             if self.agent.is_replying(number) {
-                self.pulse.begins("a reply in pieces");
+                self.heartbeat.begins("a reply in pieces");
                 self.agent.proceed(number, now, &mut self.out);
             } else if let Some((xid, message, ticket)) =
                 self.open.get_mut(&number).and_then(|open| open.later.pop_front())
@@ -357,7 +357,7 @@ impl Loop {
                 self.contact();
             }
             Event::Do(work) => {
-                self.pulse.begins("a change of a port, or a question");
+                self.heartbeat.begins("a change of a port, or a question");
                 work(&mut self.agent, now, &mut self.out);
             }
             Event::Stop => {}
@@ -367,7 +367,7 @@ impl Loop {
 
     fn message(&mut self, from: u32, xid: u32, message: &Message, ticket: &Ticket, now: u64) {
         if let Some(open) = self.open.get(&from) {
-            self.pulse.begins(&open.who);
+            self.heartbeat.begins(&open.who);
         }
         self.heard += ticket.bytes;
         self.hear(from, xid, message, now);

@@ -85,7 +85,7 @@ impl Dialer {
         if self.auxiliary > 0 && main == NONE {
             return true;
         }
-        if self.shared.pulse.is_stuck() {
+        if self.shared.heartbeat.is_stuck() {
             self.log_failure("the OpenFlow agent does not respond");
             return false;
         }
@@ -222,7 +222,7 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
             let Some((link, peer)) = accept(listener, shared) else { continue };
-            if shared.pulse.is_stuck() {
+            if shared.heartbeat.is_stuck() {
                 tracing::debug!(%endpoint, peer, "connection refused: the OpenFlow agent does not respond");
                 continue;
             }

@@ -14,9 +14,9 @@ use flowyard_yard::ControlPlane;
 use super::config::Config;
 use super::gate::{Gate, Ticket};
 use super::outbox::Outbox;
-use super::pulse::Pulse;
 use super::sync::lock;
 use super::tls::Loaded;
+use super::watchdog::Heartbeat;
 
 /// The reason given for the end of connections when the channel is dropped.
 pub(super) const ENDS: &str = "the switch is shutting down";
@@ -127,20 +127,20 @@ pub(super) type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     pub(super) board: Board,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) heartbeat: Arc<Heartbeat>,
 }
 
 impl Connections {
     /// Whether the agent responds. While it does not, its connections are closed.
     #[must_use]
     pub fn responds(&self) -> bool {
-        !self.pulse.is_stuck()
+        !self.heartbeat.is_stuck()
     }
 
     /// How many times the agent was found stuck.
     #[must_use]
     pub fn times_stuck(&self) -> u64 {
-        self.pulse.times()
+        self.heartbeat.times()
     }
 
     /// The states of all connections.
@@ -163,7 +163,7 @@ pub(super) struct Shared {
     pub(super) board: Board,
     pub(super) boxes: Boxes,
     pub(super) gate: Arc<Gate>,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) numbers: Arc<AtomicU32>,
 }
 

@@ -325,7 +325,7 @@ fn a_hundred_thousand_malformed_messages_do_not_affect_other_connections() {
 fn a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood() {
     let switch = switch(listening(), true);
     switch.channel.with(|agent, _, _| agent.limit_punts(InReason::Action, None));
-    let (deaf, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
+    let (silent, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
     for _ in 0..20_000 {
         switch.punts.send(punt(InReason::Action)).expect("room");
     }
@@ -337,7 +337,7 @@ fn a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in
         good.barrier(2);
     }
     assert!(dropped() > Some(1000), "{:?}", switch.channel.status());
-    drop(deaf);
+    drop(silent);
     // With a rate limit, the agent itself drops.
     switch.channel.with(|agent, _, _| {
         agent.limit_punts(InReason::Action, Some(Rate { per_second: 10, burst: 5 }));

@@ -126,7 +126,7 @@ impl Ring {
         let map = Mapping::new(&fd, size, 0).map_err(fail)?;
         let slots = Slots::new(map, request.tp_frame_size as usize);
         // Before it joins the fanout group, a ring would receive every frame.
-        super::sys::deafen(&fd).map_err(fail)?;
+        super::sys::drop_all(&fd).map_err(fail)?;
         sys::bind(&fd, &address(interface, libc::ETH_P_ALL as u16)).map_err(fail)?;
         // Promiscuous mode by membership ends with the socket and does not change the interface's
         // flags.
@@ -256,7 +256,7 @@ impl Ring {
     pub fn silencer(&self) -> io::Result<impl FnOnce() + Send + 'static> {
         let fd = self.fd.try_clone()?;
         Ok(move || {
-            let _closed = super::sys::deafen(&fd);
+            let _closed = super::sys::drop_all(&fd);
         })
     }
 

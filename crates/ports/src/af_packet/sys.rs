@@ -83,7 +83,7 @@ pub(super) fn receive(fd: &OwnedFd, to: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Attaches a filter to `fd` that drops every frame.
-pub(super) fn deafen(fd: &OwnedFd) -> io::Result<()> {
+pub(super) fn drop_all(fd: &OwnedFd) -> io::Result<()> {
     let mut nothing =
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };

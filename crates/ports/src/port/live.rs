@@ -9,7 +9,7 @@
 //! halves of the port share it. When an interface goes down or vanishes, this is reported once,
 //! frames for it are dropped with the reason `port_down`, and the device continues when the
 //! interface is back: the supervisor ([`device`]) opens the port again if the kernel has unbound it
-//! ([`watch`]), or if it receives nothing although its interface counts frames for it ([`vigil`]).
+//! ([`watch`]), or if it receives nothing although its interface counts frames for it ([`stall`]).
 //!
 //! Devices make no system call by themselves, but by the traits of [`calls`].
 //!
@@ -34,8 +34,8 @@ mod packet;
 mod parts;
 mod plan;
 pub mod sim;
+mod stall;
 mod tun;
-mod vigil;
 mod watch;
 mod xdp;
 
@@ -89,7 +89,7 @@ fn open_on<S: System>(
     pool: &Pool,
     log: &Log,
 ) -> Result<Vec<Halves>, OpenError> {
-    let place = Place { system, port, pool, log, pulse: vigil::Pulse::new(port.cores) };
+    let place = Place { system, port, pool, log, progress: stall::Progress::new(port.cores) };
     let devices = match &port.kind {
         LiveKind::AfPacket { settings, bypass } => packets(&place, *settings, *bypass),
         LiveKind::AfXdp(xdp) => xdp::open(&place, xdp),

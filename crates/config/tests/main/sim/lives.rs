@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  offer ──> [w0: rings, queues, sockets] ──> engine ──> [e0] ──> sent      and the other way
-//!             ^ delete, create, move, rename, up, down, MTU, offloads, muffle
+//!             ^ delete, create, move, rename, up, down, MTU, offloads, stall
 //! ```
 
 use std::fmt::Write;
@@ -70,7 +70,7 @@ struct Case {
     /// Frames that were offered and that the ports count: not what they never saw.
     last: [u64; 2],
     events: u64,
-    is_muffled: bool,
+    is_stalled: bool,
 }
 
 fn text(rng: &mut Rng, seed: u64, kinds: [&str; 2], cores: usize) -> String {
@@ -129,8 +129,8 @@ impl Case {
         let faults = Faults { stall_every: stalls, stall_ns: 20_000, ..Faults::default() };
         let sim = Sim::new(yard, rng.bits(), faults);
         let (checker, last) = (Checker::new(), [0; 2]);
-        let (events, is_muffled) = (0, false);
-        Self { rng, world, sim, checker, kinds, width, about, said, last, events, is_muffled }
+        let (events, is_stalled) = (0, false);
+        Self { rng, world, sim, checker, kinds, width, about, said, last, events, is_stalled }
     }
 
     /// Offers a frame to port `at`.
@@ -236,9 +236,9 @@ impl Case {
                 world.set_up(name, true);
             }
             15 if index.is_none() => self.create(at, None),
-            _ if !self.is_muffled && self.rng.below(4) == 0 => {
-                world.muffle(name);
-                self.is_muffled = true;
+            _ if !self.is_stalled && self.rng.below(4) == 0 => {
+                world.stall(name);
+                self.is_stalled = true;
             }
             _ => {}
         }
@@ -366,10 +366,10 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
         all.lost += ran.lost;
         all.slowest = all.slowest.max(ran.slowest);
     }
-    let Counters { tx_frames, port_reopens, port_deaf, drops, .. } = all.total;
+    let Counters { tx_frames, port_reopens, port_stalls, drops, .. } = all.total;
     flowyard_testkit::note!(
         "{count} seeds: {} events, {} calls failed; {tx_frames} frames sent, {} lost in the kernel; \
-         {port_reopens} ports opened again, {port_deaf} of them deaf; received again after at most \
+         {port_reopens} ports opened again, {port_stalls} of them stalled; received again after at most \
          {} ms; {drops:?}",
         all.events,
         all.failed,
@@ -378,7 +378,7 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
     );
     if count >= 500 {
         // Without these events, the test would not show anything.
-        assert!(port_reopens > 1000 && port_deaf > 10 && all.failed > 5000 && all.lost > 100);
+        assert!(port_reopens > 1000 && port_stalls > 10 && all.failed > 5000 && all.lost > 100);
         assert!(drops.get(DropReason::PortDown) > 1000 && drops.get(DropReason::TooLong) > 100);
     }
 }

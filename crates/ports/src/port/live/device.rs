@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  watch: is the port bound? ──no──┐
-//!  vigil: does it receive?   ──no──┴─> fresh ──(received frames are taken)──> opened again, counted
+//!  stall: does it receive?   ──no──┴─> fresh ──(received frames are taken)──> opened again, counted
 //! ```
 //!
 //! Invariant: a port whose interface is up is bound to it, or is opened again, or has reported why it
@@ -18,7 +18,7 @@ use flowyard_yard::port::{Received, refuse};
 
 use super::calls::{Link, System};
 use super::plan::{LivePort, Log};
-use super::vigil::{Pulse, Vigil};
+use super::stall::{Progress, StallDetector};
 use super::watch::{Change, Watch};
 use crate::live::{Counts, Interface, OpenError};
 
@@ -49,7 +49,7 @@ pub(super) struct Monitor<L> {
     port: String,
     log: Log,
     pub(super) watch: Watch<L>,
-    pub(super) vigil: Vigil,
+    pub(super) stall_detector: StallDetector,
     /// Messages for the summary at the end of the run.
     pub(super) reported: Vec<String>,
     /// The time since which the interface has accepted no frames.
@@ -58,9 +58,9 @@ pub(super) struct Monitor<L> {
     fresh: Option<Interface>,
     /// The interface is back but cannot be opened; this is retried, and reported once.
     is_refused: bool,
-    /// How often the port was opened again, and was found deaf, and this was not counted yet.
+    /// How often the port was opened again, and was found stalled, and this was not counted yet.
     reopens: u32,
-    deaf: u32,
+    stalls: u32,
 }
 
 /// What a device must know of a change.
@@ -79,18 +79,24 @@ const REMARKS: usize = 16;
 const STUCK_LIMIT: Nanos = 100_000_000;
 
 impl<L: Link> Monitor<L> {
-    fn new(port: &str, log: &Log, interface: &Interface, link: L, vigil: Vigil) -> Self {
+    fn new(
+        port: &str,
+        log: &Log,
+        interface: &Interface,
+        link: L,
+        stall_detector: StallDetector,
+    ) -> Self {
         Self {
             port: port.into(),
             log: Arc::clone(log),
             watch: Watch::new(interface, link),
-            vigil,
+            stall_detector,
             reported: Vec::new(),
             stuck: None,
             fresh: None,
             is_refused: false,
             reopens: 0,
-            deaf: 0,
+            stalls: 0,
         }
     }
 
@@ -111,18 +117,18 @@ impl<L: Link> Monitor<L> {
     #[cold]
     fn look_now(&mut self, now: Nanos, is_bound: impl FnOnce(u32) -> bool) -> Option<News> {
         let is_up = self.watch.is_up() && self.fresh.is_none() && !self.is_refused;
-        if self.vigil.beat(now, &mut self.watch.link, is_up) {
-            self.deaf += 1;
+        if self.stall_detector.check(now, &mut self.watch.link, is_up) {
+            self.stalls += 1;
             self.report(
                 "the interface counts frames and the port received none of them; it is opened again"
                     .into(),
             );
         }
-        let is_ordered = self.vigil.is_ordered();
-        let change = self.watch.look(now, |index| !is_ordered && is_bound(index))?;
+        let must_reopen = self.stall_detector.must_reopen();
+        let change = self.watch.look(now, |index| !must_reopen && is_bound(index))?;
         let news = match change {
             Change::Unbound(interface) => {
-                self.unbound(interface, is_ordered);
+                self.unbound(interface, must_reopen);
                 return None;
             }
             Change::Down => ("the interface went down", None),
@@ -135,8 +141,8 @@ impl<L: Link> Monitor<L> {
     }
 
     /// The port must be opened again on `interface`.
-    fn unbound(&mut self, interface: Interface, is_ordered: bool) {
-        if self.fresh.is_none() && !self.is_refused && !is_ordered {
+    fn unbound(&mut self, interface: Interface, must_reopen: bool) {
+        if self.fresh.is_none() && !self.is_refused && !must_reopen {
             self.stuck = None;
             self.report(if interface.index == self.watch.index {
                 "the interface is back with the same index; the port is opened again".into()
@@ -165,7 +171,7 @@ impl<L: Link> Monitor<L> {
         match result {
             Ok(()) => {
                 self.watch.index = interface.index;
-                self.vigil.obey();
+                self.stall_detector.reopened();
                 self.reopens += 1;
                 if std::mem::take(&mut self.is_refused) {
                     self.report("the interface is in use again".into());
@@ -184,10 +190,10 @@ impl<L: Link> Monitor<L> {
     #[inline]
     pub(super) fn note(&mut self, got: &mut Received, frames: usize, is_idle: bool, now: Nanos) {
         let lost = got.overrun + got.too_long + got.empty;
-        self.vigil.note(frames as u32 + lost, is_idle, now);
-        if self.reopens | self.deaf != 0 {
+        self.stall_detector.note(frames as u32 + lost, is_idle, now);
+        if self.reopens | self.stalls != 0 {
             got.reopens = std::mem::take(&mut self.reopens);
-            got.deaf = std::mem::take(&mut self.deaf);
+            got.stalls = std::mem::take(&mut self.stalls);
         }
     }
 
@@ -222,7 +228,7 @@ pub(super) struct Place<'a, S> {
     pub(super) port: &'a LivePort,
     pub(super) pool: &'a Pool,
     pub(super) log: &'a Log,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl<S: System> Place<'_, S> {
@@ -238,8 +244,8 @@ impl<S: System> Place<'_, S> {
             what: format!("watching '{}' failed: {error}", interface.name),
             fix: "raise the limit of open files (ulimit -n)".into(),
         })?;
-        let vigil = Vigil::new(&self.pulse, at, counter);
-        let mut monitor = Monitor::new(&self.port.name, self.log, interface, link, vigil);
+        let stall_detector = StallDetector::new(&self.progress, at, counter);
+        let mut monitor = Monitor::new(&self.port.name, self.log, interface, link, stall_detector);
         let longest = self.pool.longest();
         if interface.mtu as usize + HEADER > longest {
             monitor.report(format!(

@@ -70,7 +70,7 @@ struct Device {
     /// Whether tags of received frames are stored separately.
     strips_tags: bool,
     /// Whether somebody keeps all frames from the port.
-    is_muffled: bool,
+    is_stalled: bool,
     /// Receive queues.
     width: u64,
     program: Option<u64>,
@@ -216,7 +216,7 @@ impl World {
             is_here: true,
             is_tap,
             strips_tags: true,
-            is_muffled: false,
+            is_stalled: false,
             width: width as u64,
             program: None,
             counts: Counts::default(),
@@ -308,7 +308,7 @@ impl World {
 
     /// Keeps all frames from the port, which stays bound: its filters, or the entries of its
     /// map, are changed by another process. A port that is opened again receives.
-    pub fn muffle(&self, name: &str) {
+    pub fn stall(&self, name: &str) {
         let mut state = self.state();
         let Some(number) = state.here(name) else { return };
         for ring in state.rings.values_mut().filter(|ring| ring.on == Some(number)) {
@@ -318,7 +318,7 @@ impl World {
             program.sockets.clear();
         }
         if let Some(device) = state.devices.get_mut(&number) {
-            device.is_muffled = device.is_tap;
+            device.is_stalled = device.is_tap;
         }
     }
 

@@ -1,7 +1,7 @@
 //! One core's queue of a TAP port.
 //!
 //! What the kernel could not queue for the port, the interface counts as dropped; the first core
-//! reads this counter. A port that finds its queue empty while that counter grows is deaf. A queue
+//! reads this counter. A port that finds its queue empty while that counter grows is stalled. A queue
 //! cannot be opened a second time without removing an interface that ends with its last queue, so the
 //! filters are removed instead, which are what keeps frames from an attached queue.
 

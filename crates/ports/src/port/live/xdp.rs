@@ -379,7 +379,7 @@ impl<S: System> Device for Xdp<S> {
             self.count_at = now + COUNT_EVERY;
             got.overrun = socket.drops().unwrap_or(0);
         }
-        // Without buffers the kernel cannot deliver; that is not deafness.
+        // Without buffers the kernel cannot deliver; the port is not stalled then.
         let is_idle = count == 0 && self.out.filled > 0;
         self.monitor.note(&mut got, into.len(), is_idle, now);
         got

@@ -32,9 +32,9 @@ impl State {
             .filter(|(_, queue)| queue.on == Some(device))
             .map(|(number, _)| *number)
             .collect();
-        let is_muffled = self.devices[&device].is_muffled;
+        let is_stalled = self.devices[&device].is_stalled;
         let at = attached.get(hash(frame) as usize % attached.len().max(1));
-        let queue = at.filter(|_| !is_muffled).and_then(|at| self.queues.get_mut(at));
+        let queue = at.filter(|_| !is_stalled).and_then(|at| self.queues.get_mut(at));
         match queue.filter(|queue| queue.frames.len() < ROOM) {
             Some(queue) => {
                 queue.frames.push_back(frame.to_vec());
@@ -117,7 +117,7 @@ impl calls::Queue for WorldQueue {
         let mut state = self.world.state();
         let on = state.queues[&self.number].on;
         if let Some(device) = on.and_then(|on| state.devices.get_mut(&on)) {
-            device.is_muffled = false;
+            device.is_stalled = false;
         }
     }
 }

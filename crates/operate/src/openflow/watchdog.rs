@@ -1,17 +1,19 @@
-//! Whether the agent's thread still works, and what happens if it does not.
+//! Watchdog of the OpenFlow agent: notices that the agent's thread does not respond, and closes its
+//! connections.
 //!
 //! ```text
-//!   agent ── beat, for each turn and each message ──> Pulse <── watch, several times in `patience` ── watchdog
+//!   agent ── beat, for each turn and each message ──> Heartbeat <── watch, several times in `patience` ── watchdog
 //!                                                                  no beat? logged, counted, connections closed
 //! ```
 //!
-//! The agent works for microseconds between two beats. If it has not had one for `patience`, it is stuck: in a
-//! message that takes too long, or because a core does not take its changes. A thread cannot be ended from outside,
-//! and its tables would be lost, so it is not replaced. Its connections are closed, so that controllers notice and no
-//! messages wait; new ones are refused until it works again. The cores forward meanwhile, with the flows that they
-//! have.
+//! The agent works for microseconds between two beats. An agent without a beat for `patience` is stuck: either a
+//! message takes too long, or a core does not accept its changes. Rust cannot end a thread from outside, and a new
+//! agent would lose the tables, so the agent is not replaced. Its connections are closed, so that controllers notice
+//! and no messages wait; new connections are refused until the agent works again. The cores continue to forward with
+//! the flows that they have.
 //!
-//! Thread-safety: the agent's thread beats, the watchdog's watches, any thread reads.
+//! Thread-safety: the agent's thread calls `beat` and `begins`, the watchdog's thread calls `watch`, and any thread
+//! reads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +23,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::sync::lock;
 
-/// The looks without a beat after which the agent is stuck.
-const LOOKS: u32 = 10;
+/// Number of checks without a beat after which the agent is stuck.
+const CHECKS: u32 = 10;
 
-/// See the module's head.
+/// Counts the beats of the agent, and records what it does.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct Heartbeat {
     beats: AtomicU64,
     /// The controller whose message is handled, or another description of what the agent does.
     doing: Mutex<String>,
@@ -36,13 +38,13 @@ pub(super) struct Pulse {
     ends: AtomicBool,
 }
 
-impl Pulse {
-    /// The agent works.
+impl Heartbeat {
+    /// Records that the agent works.
     pub(super) fn beat(&self) {
         self.beats.store(self.beats.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// The agent begins to do this.
+    /// Records what the agent begins to do.
     pub(super) fn begins(&self, what: &str) {
         self.beat();
         what.clone_into(&mut lock(&self.doing));
@@ -69,29 +71,29 @@ impl Pulse {
 
 /// Watches until the channel ends. `close_all` closes all connections, with a reason.
 pub(super) fn watch(
-    pulse: &Pulse,
+    heartbeat: &Heartbeat,
     close_all: impl Fn(&'static str),
     stop: &Receiver<()>,
     patience: Duration,
 ) {
-    // Looks are counted, and not time, because the whole process may have been stopped meanwhile.
+    // Checks are counted, and not time, because the whole process may have been stopped meanwhile.
     let (mut last, mut missed) = (0, 0);
-    while stop.recv_timeout(patience / LOOKS) == Err(RecvTimeoutError::Timeout) {
-        let beats = pulse.beats.load(Ordering::Relaxed);
+    while stop.recv_timeout(patience / CHECKS) == Err(RecvTimeoutError::Timeout) {
+        let beats = heartbeat.beats.load(Ordering::Relaxed);
         if beats != std::mem::replace(&mut last, beats) {
             missed = 0;
-            if pulse.is_stuck.swap(false, Ordering::Relaxed) {
+            if heartbeat.is_stuck.swap(false, Ordering::Relaxed) {
                 tracing::info!("the OpenFlow agent works again; controllers may connect");
             }
             continue;
         }
         missed += 1;
-        if missed < LOOKS {
+        if missed < CHECKS {
             continue;
         }
-        if !pulse.is_stuck.swap(true, Ordering::Relaxed) {
-            pulse.times.fetch_add(1, Ordering::Relaxed);
-            let doing = lock(&pulse.doing).clone();
+        if !heartbeat.is_stuck.swap(true, Ordering::Relaxed) {
+            heartbeat.times.fetch_add(1, Ordering::Relaxed);
+            let doing = lock(&heartbeat.doing).clone();
             tracing::error!(
                 doing,
                 "the OpenFlow agent has not responded for {} s: its connections are closed, and the cores forward \
