@@ -8,10 +8,11 @@
 //! A core has one device for each port it owns, with its own receive and transmit queue; the two
 //! halves of the port share it. When an interface goes down or vanishes, this is reported once,
 //! frames for it are dropped with the reason `port_down`, and the device continues when the
-//! interface is back: the supervisor ([`device`]) opens the port again if the kernel has unbound it
-//! ([`watch`]), or if it receives nothing although its interface counts frames for it ([`stall`]).
+//! interface is back: the supervisor (module `device`) opens the port again if the kernel has unbound
+//! it (module `watch`), or if it receives nothing although its interface counts frames for it (module
+//! `stall`).
 //!
-//! Devices make no system call by themselves, but by the traits of [`calls`].
+//! Devices make no system call by themselves, but by the traits of module `calls`.
 //!
 //! Invariants: a frame counts as transmitted when the kernel has accepted it; received frames that
 //! the kernel dropped for lack of space are counted as `overrun`.
