@@ -4,8 +4,11 @@
 //! Each check is a step, a function in `steps`. The steps run in order and stop at the first failure.
 //! A step that lacks a tool which it cannot install is skipped, and the last lines list what was
 //! skipped, the time of each step and the totals of the tests.
+//!
+//! Live tests wait most of the time, so they run beside the steps after `nicspeed`, and are reported last.
 
 mod fuzz;
+mod live;
 mod results;
 mod steps;
 
@@ -27,19 +30,19 @@ const STEPS: [(&str, Step); 18] = [
     ("tidy", steps::tidy),
     ("clippy", steps::clippy),
     ("tests", steps::tests),
+    ("analyze", steps::analyze),
+    ("forward", steps::forward),
+    ("docs", steps::docs),
+    ("nicspeed", steps::nicspeed),
     ("fresh", steps::fresh),
     ("loom", steps::loom),
     ("miri", steps::miri),
     ("doc", steps::doc),
-    ("analyze", steps::analyze),
-    ("forward", steps::forward),
-    ("docs", steps::docs),
-    ("live", steps::live),
-    ("conformance", steps::conformance),
     ("firmware", steps::firmware),
-    ("nicspeed", steps::nicspeed),
     ("deny", steps::deny),
     ("fuzz", fuzz::fuzz),
+    ("live", live::live),
+    ("conformance", live::conformance),
 ];
 
 /// Environment of every command of every step. The programs built here run once, so building them
@@ -68,6 +71,9 @@ struct Ci {
     totals: Option<results::Totals>,
     /// The build of the fuzz targets, while Miri runs.
     fuzz_build: Option<Child>,
+    /// The steps with live tests, while others run.
+    live: Option<live::Beside>,
+    has_run_live: bool,
 }
 
 /// Prints the names of the steps.
@@ -129,6 +135,8 @@ impl Ci {
             skipped: Vec::new(),
             totals: None,
             fuzz_build: None,
+            live: None,
+            has_run_live: false,
         })
     }
 
@@ -212,6 +220,7 @@ impl Drop for Ci {
             let _ = build.kill();
             let _ = build.wait();
         }
+        drop(self.live.take());
         let _ = std::fs::remove_dir_all(&self.work);
     }
 }

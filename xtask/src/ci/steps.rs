@@ -12,9 +12,6 @@ use crate::shell::{self, run, say, tee};
 
 pub(super) const CAPTURE: &str = "captures/yard.pcap";
 
-/// The programs that a live test may run.
-const LIVE_TOOLS: [&str; 5] = ["ip", "ethtool", "ping", "nstat", "ss"];
-
 /// Prints the versions. `rust-toolchain.toml` names the version; rustup downloads it if necessary.
 pub(super) fn toolchain(ci: &mut Ci) -> Result<()> {
     run(ci.command("rustc").arg("--version"))?;
@@ -140,52 +137,6 @@ pub(super) fn docs(ci: &mut Ci) -> Result<()> {
     Ok(())
 }
 
-/// The command, as it is released, on real interfaces and with real programs, in namespaces that the
-/// tests make, and the engine alone on such interfaces. This needs root and a kernel that permits
-/// network namespaces.
-pub(super) fn live(ci: &mut Ci) -> Result<()> {
-    let machine = Machine::here();
-    if !machine.is_root {
-        return ci.skip("not root, which network namespaces need");
-    }
-    if !machine.has_namespaces {
-        return ci.skip("no network namespaces here");
-    }
-    if let Some(tool) = LIVE_TOOLS.iter().find(|tool| !shell::in_path(tool)) {
-        return ci.skip(&format!("no {tool}"));
-    }
-    run(&mut ci.cargo("build --release -p flowyard-cli"))?;
-    // The same packages as in step `tests`: of one package alone they would be built again.
-    let live = "test --workspace --test live --test interfaces";
-    run(&mut ci.cargo(&format!("{live} --no-run")))?;
-    // With a limit: a machine that takes longer has failed.
-    let mut command = ci.command("timeout");
-    command.args(["900", "cargo"]).args(live.split(' '));
-    command.args(["--", "--nocapture", "--test-threads", "1"]);
-    command.env("FLOWYARD_LIVE", "1");
-    let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
-    let text = printed.checked()?;
-    let ignored = results::ignored(&text);
-    let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
-    let left_out = text.lines().filter(|line| line.starts_with("left out: ")).map(str::to_owned);
-    ignored.chain(left_out).collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))?;
-    // Unit tests that load BPF programs.
-    run(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees"))
-}
-
-/// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.
-pub(super) fn conformance(ci: &mut Ci) -> Result<()> {
-    run(&mut ci.cargo("build --release -p flowyard-cli"))?;
-    let mut command = ci.command("tests/conformance/run");
-    command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")).env("LIMIT", "300");
-    let printed = tee(command.arg("fast"))?;
-    if printed.code == Some(77) {
-        let why = printed.text.lines().find_map(|line| line.strip_prefix("skipped: "));
-        return ci.skip(why.unwrap_or("tests/conformance/run gives no reason"));
-    }
-    printed.checked().map(drop)
-}
-
 /// The committed firmware images are the build of their sources.
 pub(super) fn firmware(ci: &mut Ci) -> Result<()> {
     match images::compiler_is_here() {
@@ -195,14 +146,17 @@ pub(super) fn firmware(ci: &mut Ci) -> Result<()> {
 }
 
 /// Simulated core cycles a second. The floor is 30 million; a slow machine is reported, not failed.
+/// Live tests begin after this measurement, which is the only one.
 pub(super) fn nicspeed(ci: &mut Ci) -> Result<()> {
-    let text = tee(&mut ci.cargo("bench -p flowyard-nicsim --bench speed"))?.checked()?;
+    // The bench profile would build everything again, with optimisation across crates.
+    let bench = "bench --profile release -p flowyard-nicsim --bench speed";
+    let text = tee(&mut ci.cargo(bench))?.checked()?;
     let row = text.lines().find(|line| line.contains("Mitem/s")).unwrap_or_default();
     let rate = row.split_whitespace().nth(1).unwrap_or_default();
     let slow = rate.parse::<f64>().unwrap_or_default() < 30.0;
     let note = if slow { ": below the floor of 30" } else { "" };
     say(&format!("nicsim: {rate} million core cycles a second{note}"));
-    Ok(())
+    ci.start_live()
 }
 
 pub(super) fn deny(ci: &mut Ci) -> Result<()> {

@@ -83,6 +83,8 @@ fn run(
         r#"
         [yard]
         cores = {cores}
+        # A thousand runs would spend most of their time on the buffers that full queues can hold.
+        frames = 4096
         [[port]]
         name = "west"
         kind = "pcap"
