@@ -213,7 +213,7 @@ fn attacks() -> Vec<fn(&mut Hostile)> {
         }
     }
     fn groups(one: &mut Hostile) {
-        for group in 0..3_000 {
+        for group in 0..1_000 {
             let actions = vec![Action::Output { port: 1, max_len: 0 }; 2];
             let bucket = Bucket { watch_port: u32::MAX, watch_group: u32::MAX, actions, weight: 0 };
             let m = GroupMod { group, buckets: vec![bucket; 1_000], ..GroupMod::default() };
@@ -223,7 +223,7 @@ fn attacks() -> Vec<fn(&mut Hostile)> {
         }
     }
     fn bundles(one: &mut Hostile) {
-        let _ = (0..2_000).all(|at| one.bundle(at % 16, &packet_out(60_000)));
+        let _ = (0..1_000).all(|at| one.bundle(at % 16, &packet_out(60_000)));
     }
     fn pieces(one: &mut Hostile) {
         let list = vec![1; 2_000];
@@ -231,7 +231,7 @@ fn attacks() -> Vec<fn(&mut Hostile)> {
         let features = TableFeatures { properties, ..TableFeatures::default() };
         let body = Request::TableFeatures(vec![features]);
         let piece = Message::MultipartRequest { more: true, body };
-        let _ = (0..2_000).all(|_| one.say(&piece));
+        let _ = (0..1_000).all(|_| one.say(&piece));
     }
     fn frames(one: &mut Hostile) {
         let actions = vec![Action::Output { port: reserved::CONTROLLER, max_len: 64 }];
@@ -241,7 +241,7 @@ fn attacks() -> Vec<fn(&mut Hostile)> {
             actions,
             data: vec![0x55; 60_000],
         };
-        let _ = (0..2_000).all(|_| one.say(&Message::PacketOut(m.clone())));
+        let _ = (0..1_000).all(|_| one.say(&Message::PacketOut(m.clone())));
     }
     vec![flows, groups, bundles, bundles, pieces, frames]
 }

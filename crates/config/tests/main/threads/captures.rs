@@ -84,7 +84,8 @@ fn run(
         [yard]
         cores = {cores}
         # A thousand runs would spend most of their time on the buffers that full queues can hold.
-        frames = 4096
+        frames = {frames}
+        hold_frames = 256
         [[port]]
         name = "west"
         kind = "pcap"
@@ -107,6 +108,7 @@ fn run(
         [work]
         {work}
         "#,
+        frames = 1152 + 128 * cores,
         last = cores - 1,
     );
     let config = Config::parse("test.toml", &text)?;
