@@ -92,7 +92,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Host")]
     flow_cnt: u32,
 
-    /// Time that a core needs to process one frame, such as 1us
+    /// Time that a core of the modelled machine needs to process one frame, such as 1us
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = humantime::parse_duration, help_heading = "Queue delays")]
     service: Duration,
 

@@ -110,7 +110,8 @@ impl Scenario {
         let mutants = expect.map_or(&[][..], |expect| &expect.mutant);
         if mutants.is_empty() {
             return Err(format!(
-                "{}: nothing shows that this scenario can fail; add an [[expect.mutant]]",
+                "{}: the scenario has no mutant, so it is not tested that it can fail; add an [[expect.mutant]] \
+                 with a change of the configuration (from, to) with which the scenario must fail",
                 self.name
             ));
         }

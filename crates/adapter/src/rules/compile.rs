@@ -173,7 +173,10 @@ fn duplicate(
             target.driver_name(),
             other.line
         ),
-        format!("remove one of the two lines, or give both `loc {at}`: then the later one applies"),
+        format!(
+            "remove this line or line {}, or write `loc {at}` in both: then the later line replaces the earlier one",
+            other.line
+        ),
     )
 }
 

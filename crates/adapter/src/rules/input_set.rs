@@ -106,8 +106,8 @@ pub(super) fn same_input_set(
     refuse(
         Reason::InputSet,
         format!(
-            "{name}: the input set of {} is fixed {scope} while it has rules, and line {} matches \
-             other fields (-EOPNOTSUPP)",
+            "{name}: while flow type {} has rules, all of them must match the same fields {scope} (its input \
+             set), and the rule of line {} matches other fields (-EOPNOTSUPP)",
             rule.flow_type.name(),
             other.line
         ),

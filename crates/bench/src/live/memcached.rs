@@ -60,7 +60,10 @@ impl Server {
                 return Ok(server);
             }
         }
-        anyhow::bail!("memcached does not start, or its threads are not named mc-worker")
+        anyhow::bail!(
+            "no {threads} worker threads of memcached were found within 2 s: run `memcached -u nobody -t {threads}` \
+             to see whether it starts, and `ps -L` to see whether it names its threads mc-worker"
+        )
     }
 
     /// The worker threads that wait for an epoll set. The set is the first argument of their system call.

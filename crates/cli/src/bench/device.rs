@@ -33,11 +33,11 @@ pub(super) struct Simulated {
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = humantime::parse_duration, help_heading = "Device")]
     frame_cost: Duration,
 
-    /// Additional time per batch of up to 32 frames, at most 1s
+    /// Time that a core of the simulated device needs per batch of up to 32 frames, in addition to --frame-cost, at most 1s
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration, help_heading = "Device")]
     batch_cost: Duration,
 
-    /// Additional time per byte, in picoseconds
+    /// Time that a core of the simulated device needs per byte of a frame, in addition to --frame-cost, in picoseconds
     #[arg(long, value_name = "PS", default_value_t = 10_000, help_heading = "Device")]
     byte_cost_ps: u64,
 

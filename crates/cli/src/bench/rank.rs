@@ -48,7 +48,9 @@ pub(super) fn read(path: &Path) -> Result<Document, Stop> {
     match value.get("schema").and_then(serde_json::Value::as_str) {
         Some(schema) if schema.starts_with("flowyard.bench/") => {}
         Some(schema) => {
-            return Err(wrong(format!("the file is a document of another kind ({schema})")));
+            return Err(wrong(format!(
+                "the file is a document with the schema {schema}, not flowyard.bench"
+            )));
         }
         None => {
             return Err(wrong("the file is not a document of flowyard: it names no schema".into()));

@@ -446,7 +446,7 @@ fn ping(client: &mut Client, at: &At, count: u32, bytes: usize) -> Result<(), St
         let took = Duration::from_nanos(clock() - from);
         if !answers.contains(&Message::EchoReply(data)) {
             return Err(Stop::Failed(anyhow::anyhow!(
-                "{}: the answer to an echo request has other data than the request",
+                "{}: the switch answered an echo request with other data than the request had",
                 at.switch
             )));
         }
