@@ -31,6 +31,14 @@ pub trait Queue: Send + Sync {
     /// one.
     fn dequeue(&self, core: u16, into: &mut Batch);
 
+    /// Makes `frames` frames that the caller holds, 1 to 32, the open batch of consumer `core`, as if they had been
+    /// enqueued and dequeued: the caller works on its own batch, and completes it as any other. Returns whether it
+    /// did. It does so only if the queue is direct, no frame is in it, open or held, and `core` has no open batch;
+    /// otherwise it changes nothing.
+    fn open_at_once(&self, _core: u16, _frames: usize) -> bool {
+        false
+    }
+
     /// Consumer `core` has finished its open batch: `from` is the batch of [`Queue::dequeue`], with every
     /// frame in its lane, and is empty afterwards. Frames whose action is a drop are given to `dropped`, in
     /// any order, with the reason in their action; all others go to `next`, in this queue's order. A lane

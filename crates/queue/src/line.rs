@@ -52,6 +52,16 @@ impl Queue for Line {
         seat.open(&claim);
     }
 
+    fn open_at_once(&self, core: u16, frames: usize) -> bool {
+        if self.order != Order::Direct {
+            return false;
+        }
+        let Some(seat) = self.seats.reserve(self.seat(core)) else { return false };
+        let Some(claim) = self.ring.claim_unused(frames) else { return false };
+        seat.open(&claim);
+        true
+    }
+
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(self.seat(core)) else {
             drop_all(from, dropped); // the core's batch was released

@@ -173,6 +173,16 @@ impl Queue for Model {
         }
     }
 
+    fn open_at_once(&self, _: u16, frames: usize) -> bool {
+        let mut line = self.line();
+        if self.order != Order::Direct || !line.entries.is_empty() || frames > self.capacity {
+            return false;
+        }
+        let open = || Entry { hash: 0, state: State::Open(0) };
+        line.entries.extend(std::iter::repeat_with(open).take(frames));
+        true
+    }
+
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let core = if self.order == Order::Direct { 0 } else { core };
         let mut line = self.line();

@@ -8,6 +8,7 @@
 //!
 //!  enqueue   reserves tickets (tail), writes the slots, inverts their published bits
 //!  dequeue   claims a run of published tickets (claimed), copies the slots out
+//!  at once   of an empty ring: reserves, publishes and claims tickets, and leaves the slots as they are
 //!  complete  parks frames that may not leave yet in their slots, sets the done bits
 //!  commit    the thread that finds the oldest bit set takes the run, hands it on and moves head;
 //!            no thread waits
@@ -186,6 +187,21 @@ impl Ring {
                 Err(now) => first = now,
             }
         }
+    }
+
+    /// Reserves and claims `len` tickets at once, whose slots are not used, if the ring is empty. The caller has the
+    /// only seat, so no other thread claims.
+    pub(crate) fn claim_unused(&self, len: usize) -> Option<Claim<'static>> {
+        // The slots are free, as for `reserve`: their previous users are before `head`. BUSY makes the exchange fail.
+        let first = self.exit.head.load(Acquire);
+        let tail = first + len as u64;
+        if len as u64 > self.window {
+            return None;
+        }
+        self.entry.tail.compare_exchange(first, tail, Relaxed, Relaxed).ok()?;
+        self.published.turn(first, len);
+        self.claimed.store(tail, Relaxed);
+        Some(Claim { first, len, each: None })
     }
 
     /// Copies the claim's slots to the empty batch `into`.

@@ -183,6 +183,40 @@ fn a_producer_and_a_consumer_over_a_ring_that_wraps() {
     });
 }
 
+/// The consumer opens frames of its own at once while another thread enqueues, over a ring that wraps.
+#[test]
+fn frames_opened_at_once_and_frames_of_a_producer_keep_their_order() {
+    check(4, || {
+        let (queue, out) = shared(Order::Direct, 2);
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || enqueue(&**queue, 0..1) + enqueue(&**queue, 1..2))
+        };
+        let mut own = 10;
+        for _ in 0..2 {
+            if queue.open_at_once(0, 1) {
+                let mut batch = Batch::default();
+                let mut frame = Frame::unbacked(60);
+                frame.mark = own;
+                let lane = batch.push(frame, FlowKey { tunnel_id: own, ..FlowKey::ZERO }).unwrap();
+                batch.actions[lane] = Action::queue(1);
+                queue.complete(0, &mut batch, &*out, &mut Pile::default());
+                own += 1;
+            } else {
+                turn(&**queue, 0, &out);
+            }
+        }
+        let taken = producer.join().unwrap();
+        while turn(&**queue, 0, &out) > 0 {}
+        let (of_here, of_producer): (Vec<_>, Vec<_>) =
+            out.seen().into_iter().partition(|n| *n >= 10);
+        assert_eq!(of_here, (10..own).collect::<Vec<_>>());
+        // The ring may have been full for the first.
+        assert!(of_producer.is_sorted() && of_producer.len() == taken, "{of_producer:?}");
+        assert_eq!((queue.tail(), queue.head()), (queue.head(), out.seen().len() as u64));
+    });
+}
+
 #[test]
 fn two_producers_lose_nothing() {
     check(4, || {

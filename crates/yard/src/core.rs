@@ -30,7 +30,9 @@ use crate::stages::Span;
 use crate::to_ports::ToPorts;
 
 mod answer;
+mod at_once;
 mod enqueue;
+mod exit;
 mod hold;
 mod life;
 mod observe;
@@ -41,7 +43,7 @@ pub use parts::Stage;
 
 pub(crate) use hold::Hold;
 pub(crate) use observe::Observers;
-use parts::{Bin, clear, learn, mark_sent};
+use parts::{Bin, clear, learn};
 pub(crate) use parts::{Entry, Exit, Learner, Server, order};
 
 /// Everything that acts.
@@ -107,8 +109,13 @@ impl Core {
             self.steer(now);
             self.settle(Some(now));
             self.observers.stage(Span::Settle, self.entry.batch.len());
-            let entered = self.enqueue();
+            let opened = self.open_at_once(now);
+            let entered = if opened > 0 { opened } else { self.enqueue() };
             self.observers.enqueued(&self.entry, entered);
+            if let (1.., Some((queue, _))) = (opened, self.server.open) {
+                self.work_on(queue, now);
+                progress += self.finish(now);
+            }
             if ended {
                 self.entry.ended.push(self.entry.ports.remove(at));
             } else {
@@ -157,48 +164,57 @@ impl Core {
         if self.server.open.is_none() && !(pressed && self.server.others_lack_work(&self.places)) {
             progress += self.begin(now);
         }
-        match self.server.open {
-            Some((queue, done)) if done <= now => {
-                self.server.open = None;
-                self.complete(queue);
-                progress + 1
-            }
-            _ => progress,
-        }
+        progress + self.finish(now)
     }
 
     /// dequeue, work: one batch.
     fn begin(&mut self, now: Nanos) -> u32 {
-        let Self { server, places, pool, counters, observers, learners, .. } = self;
-        let Server { queues, work, batch, open } = server;
+        let Self { server: Server { queues, batch, open, .. }, places, observers, .. } = self;
         observers.start();
-        for &queue in &*queues {
+        let dequeues = |&&queue: &&u16| {
             places.queues[usize::from(queue)].queue.dequeue(self.id, batch);
-            if batch.is_empty() {
-                continue;
-            }
-            let frames = batch.len();
-            observers.stage(Span::Dequeue, frames);
-            *open = Some((queue, now)); // from here on it must be completed, even if the work panics
-            let done = work.work(batch, pool, now);
-            *open = Some((queue, done));
-            observers.worked(queue, batch, done.saturating_sub(now));
-            counters.work_batches += 1;
-            counters.work_frames += frames as u64;
-            learn(learners, Stage::Work, batch, batch.lanes(), now);
-            return frames as u32;
+            !batch.is_empty()
+        };
+        let Some(&queue) = queues.iter().find(dequeues) else { return 0 };
+        let frames = batch.len();
+        observers.stage(Span::Dequeue, frames);
+        *open = Some((queue, now)); // from here on it must be completed, even if the work panics
+        self.work_on(queue, now);
+        frames as u32
+    }
+
+    /// work: on the batch that is open in `queue`.
+    fn work_on(&mut self, queue: u16, now: Nanos) {
+        let Self { server: Server { work, batch, open, .. }, counters, observers, .. } = self;
+        let done = work.work(batch, &self.pool, now);
+        *open = Some((queue, done));
+        observers.worked(queue, batch, done.saturating_sub(now));
+        counters.work_batches += 1;
+        counters.work_frames += batch.len() as u64;
+        learn(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
+    }
+
+    /// complete: the open batch, if its work is done. Returns 1 if it was.
+    fn finish(&mut self, now: Nanos) -> u32 {
+        let Some((queue, done)) = self.server.open else { return 0 };
+        if done > now {
+            return 0;
         }
-        0
+        self.server.open = None;
+        self.complete(queue, now);
+        1
     }
 
     /// complete: dropped lanes into the pool, all others to the ports, in the queue's order.
-    fn complete(&mut self, queue: u16) {
-        let Self { server, places, pool, counters, observers, to_ports, .. } = self;
-        let frames = server.batch.len();
-        observers.start();
-        let gone = server.refuse_exitless(places);
-        let batch = &mut server.batch;
-        observers.dropped(batch, gone, To::Queue(queue));
+    fn complete(&mut self, queue: u16, now: Nanos) {
+        let frames = self.server.batch.len();
+        self.observers.start();
+        let gone = self.server.refuse_exitless(&self.places);
+        self.observers.dropped(&self.server.batch, gone, To::Queue(queue));
+        self.send_at_once(queue, gone, now);
+        let Self {
+            server: Server { batch, .. }, places, pool, counters, observers, to_ports, ..
+        } = self;
         let mut bin = Bin { pool, drops: &mut counters.drops };
         places.queues[usize::from(queue)].queue.complete(self.id, batch, to_ports, &mut bin);
         clear(batch, pool);
@@ -220,31 +236,5 @@ impl Core {
             }
         }
         progress
-    }
-
-    /// dequeue, tx, complete: one batch for exit `at`. Returns how many lanes the port took.
-    fn tx(&mut self, at: usize, now: Nanos) -> u32 {
-        let Self { exits, places, pool, counters, observers, learners, to_ports, .. } = self;
-        let Exit { port, tx, batch, left } = &mut exits[at];
-        let queue = &places.ports[usize::from(*port)].queue;
-        if left.is_empty() {
-            queue.dequeue(self.id, batch);
-            *left = batch.lanes();
-        }
-        if left.is_empty() {
-            return 0;
-        }
-        let later = tx.tx(batch, *left, pool, now);
-        let taken = left.without(later);
-        *left = later;
-        let sent = mark_sent(batch, taken, counters);
-        observers.sent(*port, batch, taken, sent);
-        learn(learners, Stage::Tx, batch, sent, now);
-        if later.is_empty() {
-            let mut bin = Bin { pool, drops: &mut counters.drops };
-            queue.complete(self.id, batch, to_ports, &mut bin);
-            clear(batch, pool);
-        }
-        taken.count()
     }
 }

@@ -17,6 +17,7 @@ use proptest::prelude::*;
 enum Op {
     Enqueue(u32),
     Dequeue(u16),
+    OpenAtOnce(u16, usize),
     Complete(u16),
     Release(u16),
     Flush,
@@ -31,6 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
             (0..32_u32).prop_map(|lane| 1 << lane),
         ].prop_map(Op::Enqueue),
         4 => (0..4_u16).prop_map(Op::Dequeue),
+        2 => (0..3_u16, 1..33_usize).prop_map(|(core, frames)| Op::OpenAtOnce(core, frames)),
         4 => (0..3_u16).prop_map(Op::Complete),
         1 => (0..3_u16).prop_map(Op::Release),
         1 => Just(Op::Flush),
@@ -48,6 +50,7 @@ fn step(rig: &mut Rig, op: Op) -> (Vec<u32>, u64) {
             (numbers(&batch), 0)
         }
         Op::Dequeue(core) => (rig.dequeue(core), 0),
+        Op::OpenAtOnce(core, frames) => (vec![], rig.open_at_once(core, frames).into()),
         Op::Complete(core) => (rig.complete(core), 0),
         Op::Release(core) => (vec![], rig.release(core) as u64),
         Op::Flush => (vec![], rig.queue.flush(&rig.next) as u64),
@@ -79,6 +82,7 @@ proptest! {
         for op in ops {
             let op = match op {
                 Op::Dequeue(c) => Op::Dequeue(core(c)),
+                Op::OpenAtOnce(c, frames) => Op::OpenAtOnce(core(c), frames),
                 Op::Complete(c) => Op::Complete(core(c)),
                 other => other,
             };

@@ -95,6 +95,25 @@ impl Rig {
         refused.count()
     }
 
+    /// Core `core` opens `frames` new frames at once, if it has no batch; returns whether the queue agreed.
+    pub(crate) fn open_at_once(&mut self, core: u16, frames: usize) -> bool {
+        if !self.batches[usize::from(core)].is_empty() {
+            return false;
+        }
+        let before = self.queue.tail();
+        let opened = self.queue.open_at_once(core, frames);
+        assert_eq!(self.queue.tail() - before, if opened { frames as u64 } else { 0 });
+        for number in (self.entered..).take(if opened { frames } else { 0 }) {
+            let (flow, seq) = self.flow(number);
+            assert_eq!(self.checker.enter(flow), seq);
+            let batch = &mut self.batches[usize::from(core)];
+            let lane = batch.push(frame(number, flow as u32), key(flow, seq)).unwrap();
+            batch.actions[lane] = Action { to: To::Queue(number as u16), counter: 0, mark: number };
+            self.entered += 1;
+        }
+        opened
+    }
+
     /// The flow of a frame, and the frame's number in the flow.
     fn flow(&self, number: u32) -> (u64, u64) {
         let number = u64::from(number);

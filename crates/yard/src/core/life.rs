@@ -139,7 +139,7 @@ impl Core {
         }
         let open = server.open.take().map(|(queue, _)| &places.queues[usize::from(queue)]);
         let all = server.batch.lanes();
-        let opened = open.map(|place| (place, &mut server.batch, all));
+        let opened = open.map(|place| (place, &mut *server.batch, all));
         let leaving = exits.iter_mut().filter(|exit| !exit.batch.is_empty());
         let leaving = leaving.map(|exit| {
             let left = std::mem::take(&mut exit.left);

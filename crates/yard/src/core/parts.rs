@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     pub(crate) settle: Option<Settle>,
     /// Frames of flows that could not move otherwise.
     pub(crate) hold: Hold,
-    pub(crate) batch: Batch,
+    pub(crate) batch: Box<Batch>,
     /// Lanes of `batch` that can be answered in front of the queues: plain Ethernet and IPv4.
     pub(crate) plain: Lanes,
     /// The place that each lane is to enter. The lane's action may be a port all the same: the
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     /// Queues to dequeue from, the most urgent first.
     pub(crate) queues: Vec<u16>,
     pub(crate) work: Box<dyn Work>,
-    pub(crate) batch: Batch,
+    pub(crate) batch: Box<Batch>,
     /// The queue that `batch` is open in, and when the work is done.
     pub(crate) open: Option<(u16, Nanos)>,
 }

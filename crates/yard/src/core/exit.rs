@@ -1,0 +1,73 @@
+//! Exit: how frames leave by a port of this core, from its tx queue or straight from the batch that is completed.
+//!
+//! ```text
+//!  complete ──> all lanes go to a port of this core, and its tx queue is empty ──yes──> tx of this very batch
+//!                  └─no──> tx queue ──> tx
+//! ```
+//!
+//! Invariants: a batch is transmitted straight only if it is the oldest of its queue, and nothing waits for the
+//! port, so that no frame overtakes another.
+//!
+//! Thread-safety: a core's own; queues may be used by any core.
+
+use flowyard_frame::{Lanes, Nanos, To};
+use flowyard_queue::Order;
+
+use super::Core;
+use super::parts::{Bin, Exit, Stage, clear, learn, mark_sent};
+
+impl Core {
+    /// dequeue, tx, complete: one batch for exit `at`. Returns how many lanes the port took.
+    pub(super) fn tx(&mut self, at: usize, now: Nanos) -> u32 {
+        let Self { exits, places, pool, counters, observers, learners, to_ports, .. } = self;
+        let Exit { port, tx, batch, left } = &mut exits[at];
+        let queue = &places.ports[usize::from(*port)].queue;
+        if left.is_empty() {
+            queue.dequeue(self.id, batch);
+            *left = batch.lanes();
+        }
+        if left.is_empty() {
+            return 0;
+        }
+        let later = tx.tx(batch, *left, pool, now);
+        let taken = left.without(later);
+        *left = later;
+        let sent = mark_sent(batch, taken, counters);
+        observers.sent(*port, batch, taken, sent);
+        learn(learners, Stage::Tx, batch, sent, now);
+        if later.is_empty() {
+            let mut bin = Bin { pool, drops: &mut counters.drops };
+            queue.complete(self.id, batch, to_ports, &mut bin);
+            clear(batch, pool);
+        }
+        taken.count()
+    }
+
+    /// Transmits the batch that is to be completed, without the lanes `gone`, if all go to a port of this core for
+    /// which no frame waits, and no frame of `queue` has to leave before. Lanes that the port does not take stay.
+    #[inline]
+    pub(super) fn send_at_once(&mut self, queue: u16, gone: Lanes, now: Nanos) {
+        let Self { server, exits, places, id, pool, counters, observers, learners, .. } = self;
+        let batch = &mut server.batch;
+        let lanes = batch.lanes().without(gone);
+        let Some(first) = { lanes }.next() else { return };
+        let to = batch.actions[first].to;
+        let To::Port(number) = to else { return };
+        let Some(exit) = exits.iter_mut().find(|exit| exit.port == number) else { return };
+        let (Exit { tx, left, .. }, place) = (exit, &places.ports[usize::from(number)]);
+        let from = &places.queues[usize::from(queue)].queue;
+        let keeps_order = matches!(from.order(), Order::Direct | Order::Ordered);
+        let is_oldest = || from.open(*id).is_some_and(|open| open.since_ticket == from.head());
+        let is_free = left.is_empty() && place.fan.is_none() && place.queue.is_empty();
+        if !is_free || !keeps_order || !is_oldest() || { lanes }
+            .any(|lane| batch.actions[lane].to != to)
+        {
+            return;
+        }
+        let taken = lanes.without(tx.tx(batch, lanes, pool, now));
+        let sent = mark_sent(batch, taken, counters);
+        observers.sent(number, batch, taken, sent);
+        learn(learners, Stage::Tx, batch, sent, now);
+        sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
+    }
+}
