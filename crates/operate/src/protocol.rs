@@ -300,7 +300,7 @@ pub struct DecisionState {
     pub waiting: u64,
     /// Frames that were dropped for that core.
     pub dropped: u64,
-    /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
+    /// `rebalance`, `promote`, `outcome`, `demote`, `undo` or `refuse`.
     pub kind: String,
     /// The flow that the decision is about, if it is about one.
     pub flow: Option<String>,

@@ -153,8 +153,10 @@ impl fmt::Display for Answer {
             }
             Self::Unproven { table, priority, does } => write!(
                 f,
-                "not offloaded: the flow of priority {priority} in table {table} does {does:?} before the next \
-                 table is looked up, and the received frame's key does not determine the fields then"
+                "not offloaded: the flow of priority {priority} in table {table} executes {} before \
+                 the next table is looked up, and the received frame's key does not determine the fields then",
+                flowyard_openflow::ofctl::instruction_texts(std::slice::from_ref(&**does), &[])
+                    .join(",")
             ),
             Self::Unknown { table } => write!(
                 f,

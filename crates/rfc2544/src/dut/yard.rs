@@ -310,8 +310,14 @@ impl Dut for YardDut {
         } = self.spec;
         let order = if ordered { "ordered" } else { "direct" };
         let cores = num::count(cores.into(), "core", "cores");
+        let job = match job {
+            Job::Forward => "a forwarder".to_owned(),
+            Job::Bridge(addresses) => {
+                format!("an Ethernet switch that can learn {addresses} addresses")
+            }
+        };
         format!(
-            "a yard under virtual time: {job:?}, {ports} ports, {cores}, {order} queues; \
+            "a yard under virtual time: {job}, {ports} ports, {cores}, {order} queues; \
              {frame_ns} ns per frame, {batch_ns} ns per batch, {byte_ps} ps per byte, \
              rings of {ring_frames} frames"
         )
@@ -372,10 +378,8 @@ impl Dut for YardDut {
     }
 
     fn drops(&self) -> Vec<(String, u64)> {
-        let mut drops = vec![
-            ("ring full".to_owned(), self.ring_full),
-            ("arrived during a restart".to_owned(), self.down.1),
-        ];
+        let mut drops =
+            vec![("ring_full".to_owned(), self.ring_full), ("restart".to_owned(), self.down.1)];
         for core in &self.yard.cores {
             for (reason, count) in core.counters().drops.iter() {
                 drops.push((format!("core {}: {}", core.id(), reason.name()), count));

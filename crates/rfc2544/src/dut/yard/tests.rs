@@ -47,7 +47,7 @@ fn no_frame_is_lost_below_what_the_cores_can_do_and_some_are_above() {
         let above = run(&mut tester, 14_000.0);
         assert!(above.counts.lost() > 1000, "{cores} {ordered}: {}", above.counts.lost());
         assert_eq!((above.counts.reordered, above.counts.duplicates), (0, 0), "{cores} {ordered}");
-        assert_eq!(tester.dut.drops()[0].0, "ring full");
+        assert_eq!(tester.dut.drops()[0].0, "ring_full");
         assert_eq!(tester.dut.drops().iter().map(|(_, n)| n).sum::<u64>(), above.counts.lost());
     }
 }
