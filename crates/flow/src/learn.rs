@@ -32,3 +32,6 @@ pub trait Learn {
     /// invalid. Adds the edits that remove it; the caller applies them before the next lookup.
     fn reset(&mut self, _edits: &mut Vec<Edit>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -323,3 +323,6 @@ fn pbb(bytes: &[u8], key: &mut Key, layout: &mut Layout) {
     key.set(Field::PbbIsid, (tag & 0xff_ffff).into());
     key.set(Field::PbbUca, (tag >> 27 & 1).into());
 }
+
+#[cfg(test)]
+mod tests;

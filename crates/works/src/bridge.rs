@@ -133,16 +133,25 @@ impl Bridge {
     }
 }
 
+/// MAC address and VLAN id in one word.
+const fn key([a, b, c, d, e, f]: [u8; 6], vlan: u16) -> u64 {
+    let [g, h] = vlan.to_be_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
 impl News {
+    /// The entry of `due` that a station has.
+    #[inline]
+    fn entry(&self, key: u64) -> usize {
+        fold(key ^ self.keys[0], self.keys[1]) as usize & (self.due.len() - 1)
+    }
+
     /// Sends a message to the other cores, if the station is new there or was not announced for
     /// some time.
     #[inline]
     fn tell(&mut self, seen: Seen, fresh: bool) {
-        let [a, b, c, d, e, f] = seen.mac;
-        let [g, h] = seen.vlan.to_be_bytes();
-        let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let hash = fold(key ^ self.keys[0], self.keys[1]);
-        let at = hash as usize & (self.due.len() - 1);
+        let key = key(seen.mac, seen.vlan);
+        let at = self.entry(key);
         let Some(due) = self.due.get_mut(at) else { return };
         if !fresh && due.0 == key && seen.at < due.1 {
             return;

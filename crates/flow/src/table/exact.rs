@@ -24,6 +24,12 @@ use crate::mix::{Mix, unwords, words};
 /// their second bucket.
 const TAKEN_PERCENT: usize = 50;
 
+#[cfg(test)]
+thread_local! {
+    /// How often changes and single lookups of tables have read the tags of a bucket.
+    pub(crate) static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The slim words of a key, and its action: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -68,6 +74,8 @@ impl Buckets for Columns {
 
     #[inline]
     fn tags(&self, bucket: usize) -> &Tags {
+        #[cfg(test)]
+        READS.set(READS.get() + 1);
         &self.tags[bucket]
     }
 
@@ -186,6 +194,13 @@ impl Exact {
     pub fn clear(&mut self) {
         self.index.clear();
         self.len = 0;
+    }
+
+    /// The first bucket of a key, and its tag there.
+    #[cfg(test)]
+    pub(crate) fn spot(&self, key: &FlowKey) -> (usize, u16) {
+        let hash = self.wanted(key).hash;
+        (self.index.first(hash), tag(hash))
     }
 
     fn wanted(&self, key: &FlowKey) -> Wanted {

@@ -144,6 +144,8 @@ impl L2 {
         let places = self.places(key);
         let seen = at << UNIT | u64::from(port);
         for at in places {
+            #[cfg(test)]
+            tests::READS.set(tests::READS.get() + 1);
             if let Some(entry) = self.buckets[at].0.iter_mut().find(|entry| entry.key == key) {
                 let before = *entry;
                 if before.seen >> UNIT > seen >> UNIT {
@@ -193,6 +195,8 @@ impl L2 {
     #[cold]
     fn add(&mut self, places: [usize; 2], new: Entry) -> Learnt {
         let free = |table: &Self, at: usize| {
+            #[cfg(test)]
+            tests::READS.set(tests::READS.get() + 1);
             let bucket = &table.buckets[at].0;
             let free = |entry: &&Entry| entry.key == 0 || !table.lives(**entry);
             (bucket.iter().filter(free).count(), bucket.iter().position(|entry| free(&entry)))

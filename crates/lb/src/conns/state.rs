@@ -102,3 +102,75 @@ impl Timeouts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_frame::proto;
+
+    use super::*;
+
+    const SYN: u8 = FlowKey::SYN;
+    const ACK: u8 = FlowKey::ACK;
+    const FIN: u8 = FlowKey::FIN;
+    const RST: u8 = FlowKey::RST;
+    /// The flags PSH, URG, ECE and CWR, which say nothing about the state.
+    const OTHER: u8 = 0xe8;
+
+    #[test]
+    fn the_first_packet_determines_the_state() {
+        for other in [0, OTHER] {
+            let first = |flags| State::first(proto::TCP, flags | other);
+            assert_eq!([SYN, SYN | FIN, SYN | RST].map(first), [State::Opening; 3]);
+            assert_eq!([ACK, 0, SYN | ACK].map(first), [State::Open; 3]);
+            let ends = [FIN, RST, FIN | ACK, RST | ACK, FIN | RST, SYN | ACK | FIN];
+            assert_eq!(ends.map(first), [State::Closing; 6]);
+        }
+        for flags in [0, SYN, FIN, RST, 0xff] {
+            assert_eq!(State::first(proto::UDP, flags), State::Datagrams);
+            assert_eq!(State::first(132, flags), State::Open, "SCTP");
+        }
+    }
+
+    #[test]
+    fn later_packets_of_the_client_open_and_close_a_connection() {
+        for other in [0, OTHER] {
+            let after = |state: State, flags: u8| state.after(flags | other);
+            for state in [State::Opening, State::Open] {
+                for flags in [FIN, RST, FIN | ACK, RST | ACK, SYN | RST] {
+                    assert_eq!(after(state, flags), State::Closing);
+                }
+            }
+            assert_eq!(
+                [SYN, SYN | ACK].map(|flags| after(State::Opening, flags)),
+                [State::Opening; 2]
+            );
+            assert_eq!([0, ACK].map(|flags| after(State::Opening, flags)), [State::Open; 2]);
+            assert_eq!([0, ACK, SYN].map(|flags| after(State::Open, flags)), [State::Open; 3]);
+            for state in [State::Closing, State::Datagrams] {
+                assert_eq!([0, SYN, ACK, FIN, RST].map(|flags| after(state, flags)), [state; 5]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_ack_of_the_backend_proves_an_open_connection() {
+        for other in [0, OTHER] {
+            let proven = |state: State, flags: u8| state.is_proven_by(flags | other);
+            assert!(proven(State::Open, ACK) && proven(State::Open, ACK | FIN));
+            assert!(![0, SYN, RST, SYN | ACK].into_iter().any(|flags| proven(State::Open, flags)));
+            for state in [State::Opening, State::Closing, State::Datagrams] {
+                assert!(!proven(state, ACK), "{state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_state_has_its_timeout() {
+        let timeouts = Timeouts { opening: 1, open: 2, closing: 3, datagrams: 4 };
+        let all = [State::Opening, State::Open, State::Closing, State::Datagrams];
+        assert_eq!(all.map(|state| timeouts.of(state)), [1, 2, 3, 4]);
+        assert_eq!(all.map(|state| timeouts.unestablished(state)), [1, 1, 1, 4]);
+        let default = all.map(|state| Timeouts::default().of(state) / 1_000_000_000);
+        assert_eq!(default, [30, 900, 30, 120], "seconds");
+    }
+}

@@ -78,3 +78,105 @@ fn id(packet: &[u8], v6: bool) -> Option<u32> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use flowyard_flow::{Secret, parse};
+    use flowyard_wire::{Headers, LinkType};
+
+    use super::*;
+
+    /// Packets of the adversary.
+    const COUNT: usize = 200;
+
+    /// The first or the last fragment of packet `n` of a sender who chooses address and identification.
+    fn fragment(n: u32, is_first: bool) -> Vec<u8> {
+        let [a, b, high, low] = n.to_be_bytes();
+        let word = if is_first { [0x20, 0] } else { [0, 2] };
+        let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 36, high, low]].concat();
+        frame.extend([word[0], word[1], 64, 17, 0, 0, 10, 9, a, b, 192, 0, 2, 1]);
+        frame.extend([1, 2, 0, 53, 0, 24, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9]);
+        frame
+    }
+
+    fn key(frame: &[u8]) -> FlowKey {
+        parse::key(&Headers::parse(LinkType::Ethernet, frame), frame, 0)
+    }
+
+    fn put(table: &mut Fragments<u32>, n: u32) {
+        let mut frame = fragment(n, true);
+        let key = key(&frame);
+        table.put(&Packet::new(&mut frame, &key).unwrap(), &key, n);
+    }
+
+    fn get(table: &Fragments<u32>, n: u32) -> Option<u32> {
+        let frame = fragment(n, false);
+        table.get(&frame, &key(&frame))
+    }
+
+    #[test]
+    fn later_fragments_get_the_value_of_the_first() {
+        let mut table = Fragments::new(7);
+        assert_eq!(get(&table, 1), None, "the first fragment was not seen");
+        put(&mut table, 1);
+        assert_eq!([1, 2, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), None, None]);
+        put(&mut table, 1 << 16 | 1);
+        assert_eq!([1, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), Some(1 << 16 | 1)]);
+    }
+
+    #[test]
+    fn the_identification_of_ipv6_is_behind_other_headers() {
+        let fragment = [17, 0, 0, 1, 1, 2, 3, 4];
+        let head =
+            |next: u8, rest: &[u8]| [&[0x60, 0, 0, 0, 0, 8, next, 64][..], &[7; 32], rest].concat();
+        let wanted = Some(0x0102_0304);
+        assert_eq!(id(&head(44, &fragment), true), wanted);
+        for kind in [0, 43, 60] {
+            let one = [&[44, 0][..], &[9; 6], &fragment].concat();
+            assert_eq!(id(&head(kind, &one), true), wanted);
+            let long = [&[44, 2][..], &[9; 22], &fragment].concat();
+            assert_eq!(id(&head(kind, &long), true), wanted);
+        }
+        let others = [&[60, 0][..], &[9; 6]].concat().repeat(6);
+        let chain = |count: usize| [&others[..8 * count], &[44, 0], &[9; 6], &fragment].concat();
+        assert_eq!(id(&head(60, &chain(6)), true), wanted, "the eighth header");
+        assert_eq!(id(&head(60, &[&others[..8], &chain(6)].concat()), true), None, "too many");
+        assert_eq!(id(&head(17, &fragment), true), None);
+        assert_eq!(id(&head(44, &fragment[..7]), true), None);
+        assert_eq!(id(&[0x45, 0, 0, 20, 3, 9], false), Some(0x0309));
+    }
+
+    /// The packets whose value another has replaced before their last fragment comes.
+    fn lost(secret: Secret, packets: &[u32]) -> usize {
+        let mut table = Fragments::new(secret.key("fragments"));
+        packets.iter().for_each(|n| put(&mut table, *n));
+        packets.iter().filter(|n| get(&table, **n).is_none()).count()
+    }
+
+    /// Packets that share an entry replace each other. An adversary who knows the key can compute them, and
+    /// keep another's packet from its fragments.
+    #[test]
+    fn without_the_secret_crafted_packets_replace_each_other_as_often_as_others() {
+        let known = Fragments::<u32>::new(Secret::FIXED.key("fragments"));
+        let mut by_place = BTreeMap::<_, Vec<_>>::new();
+        let crafted = (0..).find_map(|n| {
+            let same =
+                by_place.entry(known.place(&key(&fragment(n, true)), n & 0xffff).1).or_default();
+            same.push(n);
+            (same.len() == COUNT).then(|| same.clone())
+        });
+        let (crafted, others) =
+            (crafted.unwrap(), Vec::from_iter(1 << 30..(1 << 30) + COUNT as u32));
+        assert_eq!(lost(Secret::FIXED, &crafted), COUNT - 1);
+        let of_all = |packets: &[u32]| -> Vec<usize> {
+            (2..80).map(|byte| lost(Secret::drawn([byte; 16]), packets)).collect()
+        };
+        let mut usual = of_all(&others);
+        usual.sort_unstable();
+        let (median, all) = (usual[usual.len() / 2], of_all(&crafted));
+        let mean = all.iter().sum::<usize>() as f64 / all.len() as f64;
+        assert!(median > 0 && mean <= 2.0 * median as f64, "{all:?}, usual {median}");
+    }
+}

@@ -148,6 +148,19 @@ fn the_second_frame_of_a_flow_hits_in_the_port_mapping_and_is_counted() {
 }
 
 #[test]
+fn a_table_reports_its_flows_and_tuples() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    assert_eq!([0, 1, 2].map(|table| bed.datapath.table(table)), [Some((0, 0)); 3]);
+    assert_eq!(bed.datapath.table(3), None, "there are three tables");
+    for port in 1..=4_u32 {
+        bed.flow(port.into(), 1, 5, &[Oxm::exact(Field::InPort, port.into())], to(2));
+    }
+    bed.flow(9, 1, 6, &[Oxm::exact(Field::EthType, 0x800)], to(2));
+    let all = [0, 1, 2].map(|table| bed.datapath.table(table));
+    assert_eq!(all, [Some((0, 0)), Some((5, 2)), Some((0, 0))]);
+}
+
+#[test]
 fn a_change_is_in_force_at_once() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let frame = udp(1, 2, 9);

@@ -9,6 +9,7 @@ use flowyard_wire::{Fault, Headers, Icmp, LinkType, Net, Next, checksum};
 const VECTORS: &str = "vectors/offload_vectors.json";
 
 flowyard_testkit::tests! {
+    link_types_by_number,
     links,
     snap_and_other_llc,
     three_tags_and_too_many,
@@ -17,12 +18,15 @@ flowyard_testkit::tests! {
     fragments,
     a_jumbogram_is_bounded_by_its_option,
     padding_is_not_payload_and_a_zero_total_length_is_open,
+    a_zero_udp_length_needs_a_zero_ip_length,
+    the_last_hop_of_an_ipv4_source_route,
     malformed_and_truncated_are_distinguished,
     ip_tunnels,
     gre_with_every_optional_field,
     udp_tunnels,
     mpls_guesses_what_it_carries,
     views,
+    crc32c_of_published_examples,
     the_crc32c_vectors needs [Need::Shared(VECTORS)],
 }
 
@@ -66,6 +70,25 @@ fn assert_inner(link: LinkType, bytes: &[u8], id: u32) {
     assert_eq!((inner.fault, inner.tunnel_id), (None, id));
     assert_eq!((inner.proto, inner.ports, inner.tcp_flags), (6, Some((80, 81)), 0x12));
     assert_eq!(inner.payload as usize, bytes.len());
+}
+
+fn link_types_by_number() {
+    let known = [
+        (0, LinkType::Null),
+        (1, LinkType::Ethernet),
+        (12, LinkType::RawIp),
+        (14, LinkType::RawIp),
+        (101, LinkType::RawIp),
+        (108, LinkType::Loop),
+        (113, LinkType::LinuxSll),
+        (228, LinkType::Ipv4),
+        (229, LinkType::Ipv6),
+        (276, LinkType::LinuxSll2),
+    ];
+    for number in 0..=u16::MAX {
+        let wanted = known.iter().find(|row| row.0 == number).map(|row| row.1);
+        assert_eq!(LinkType::from_registry(number), wanted, "{number}");
+    }
 }
 
 fn links() {
@@ -182,6 +205,71 @@ fn padding_is_not_payload_and_a_zero_total_length_is_open() {
     assert_eq!((h.fault, h.payload(&bytes)), (None, &b"query"[..]));
 }
 
+/// A UDP length of zero is allowed where the IP header leaves the length open, and nowhere else.
+fn a_zero_udp_length_needs_a_zero_ip_length() {
+    let mut datagram = udp(9, &[7; 30]);
+    datagram[4..6].fill(0);
+    for (eth_type, length_at, packet) in
+        [(0x0800, 2, ipv4(17, &datagram)), (0x86dd, 4, ipv6(17, &datagram))]
+    {
+        for (link, l3) in [(LinkType::RawIp, 0), (LinkType::Ethernet, 14)] {
+            let mut bytes = if l3 == 0 { packet.clone() } else { ethernet(eth_type, &packet) };
+            let h = Headers::parse(link, &bytes);
+            assert_eq!((h.fault, h.ports), (Some(Fault::BadUdpLength), Some((0x1000, 9))));
+            bytes[l3 + length_at..][..2].fill(0);
+            let h = Headers::parse(link, &bytes);
+            assert_eq!((h.fault, h.ports), (None, Some((0x1000, 9))), "{link:?} {eth_type:x}");
+            assert_eq!(h.payload(&bytes), [7; 30]);
+        }
+    }
+}
+
+/// The pseudo header has the last address of a source route that has hops left (RFC 1122 3.2.1.8).
+fn the_last_hop_of_an_ipv4_source_route() {
+    let last_hop = |link: LinkType, options: &[u8]| {
+        let mut packet = ipv4(17, &udp(9, &[7; 4]));
+        packet.splice(20..20, options.iter().copied());
+        packet[0] += (options.len() / 4) as u8;
+        packet[3] += options.len() as u8;
+        let bytes = if link == LinkType::RawIp { packet } else { ethernet(0x0800, &packet) };
+        let h = Headers::parse(link, &bytes);
+        assert_eq!((h.fault, h.ports), (None, Some((0x1000, 9))), "{options:?}");
+        let last = h.checksum_dst(&bytes).unwrap();
+        assert_eq!(h.covers_dst(&bytes), last == h.dst_ip(&bytes).unwrap(), "{options:?}");
+        last
+    };
+    let [header, first, second] = [[10, 0, 0, 2], [192, 0, 2, 1], [192, 0, 2, 9]].map(IpAddr::from);
+    let (loose, strict) = (131, 137);
+    for link in [LinkType::RawIp, LinkType::Ethernet] {
+        let last_hop = |options: &[u8]| last_hop(link, options);
+        assert_eq!(last_hop(&[]), header);
+        for kind in [loose, strict] {
+            assert_eq!(last_hop(&[kind, 7, 4, 192, 0, 2, 1, 0]), first);
+            let two = [kind, 11, 4, 192, 0, 2, 1, 192, 0, 2, 9, 0];
+            assert_eq!(last_hop(&two), second);
+            assert_eq!(last_hop(&[kind, 11, 8, 192, 0, 2, 1, 192, 0, 2, 9, 0]), second);
+            assert_eq!(
+                last_hop(&[kind, 11, 12, 192, 0, 2, 1, 192, 0, 2, 9, 0]),
+                header,
+                "no hop left"
+            );
+            assert_eq!(last_hop(&[kind, 11, 11, 192, 0, 2, 1, 192, 0, 2, 9, 0]), header);
+            // A no-operation, and another option, stand before the route.
+            assert_eq!(last_hop(&[1, kind, 7, 4, 192, 0, 2, 1]), first);
+            assert_eq!(last_hop(&[68, 4, 5, 0, 1, kind, 7, 4, 192, 0, 2, 1]), first);
+            // The length of the other option is 2, which is the least.
+            assert_eq!(last_hop(&[94, 2, 1, 1, 1, kind, 7, 4, 192, 0, 2, 1]), first);
+            // Behind the end of the options nothing counts.
+            assert_eq!(last_hop(&[0, kind, 7, 4, 192, 0, 2, 1]), header);
+            // A route without an address, one that exceeds the header, and an option without a length.
+            assert_eq!(last_hop(&[kind, 3, 2, 192, 0, 2, 1, 0]), header);
+            assert_eq!(last_hop(&[kind, 12, 4, 192, 0, 2, 1, 0]), header);
+            assert_eq!(last_hop(&[68, 1, kind, 7, 4, 192, 0, 2, 1, 0, 0, 0]), header);
+        }
+        assert_eq!(last_hop(&[7, 7, 4, 192, 0, 2, 1, 0]), header, "record route");
+    }
+}
+
 fn malformed_and_truncated_are_distinguished() {
     let whole = ethernet(0x0800, &ipv4(6, &tcp()));
     let cut = Headers::parse(LinkType::Ethernet, &whole[..40]);
@@ -282,6 +370,25 @@ fn views() {
     assert_eq!(h.src_ip(&bytes), "10.0.0.1".parse::<IpAddr>().ok());
     assert_eq!(h.dst_ip(&bytes), "10.0.0.2".parse::<IpAddr>().ok());
     assert_eq!((h.eth_dst(&bytes), h.eth_src(&bytes)), (Some(&[2; 6]), Some(&[2; 6])));
+}
+
+/// RFC 7143 appendix A.4, and the check value of the catalogue of parametrised CRC algorithms.
+fn crc32c_of_published_examples() {
+    let up: Vec<u8> = (0..32).collect();
+    let down: Vec<u8> = (0..32).rev().collect();
+    for (bytes, crc) in [
+        (&b"123456789"[..], 0xe306_9283_u32),
+        (&[0; 32], 0x8a91_36aa),
+        (&[0xff; 32], 0x62a8_ab43),
+        (&up, 0x46dd_794e),
+        (&down, 0x113f_db5c),
+    ] {
+        assert_eq!(checksum::crc32c(&[bytes]), crc);
+        for at in 0..=bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            assert_eq!(checksum::crc32c(&[head, tail]), crc, "in two parts, at {at}");
+        }
+    }
 }
 
 fn the_crc32c_vectors() {

@@ -56,6 +56,21 @@ fn every_flow_type_and_action() {
 }
 
 #[test]
+fn mac_addresses_and_their_masks() {
+    let rule = one(concat!(
+        "flow-type ether src 02:14:26:38:4a:5c m 01:00:00:ff:00:0c ",
+        "dst 81:92:a3:b4:c5:d6 action 1"
+    ));
+    assert_eq!(rule.mask.eth_src, [0xfe, 0xff, 0xff, 0, 0xff, 0xf3], "bits of `m` are ignored");
+    assert_eq!(rule.key.eth_src, [0x02, 0x14, 0x26, 0, 0x4a, 0x50]);
+    assert_eq!(rule.mask.eth_dst, [0xff; 6]);
+    assert_eq!(rule.key.eth_dst, [0x81, 0x92, 0xa3, 0xb4, 0xc5, 0xd6]);
+    let rule = one("flow-type udp4 dst-mac 2:14:26:38:4a:5c action 1");
+    assert_eq!(rule.key.eth_dst, [0x02, 0x14, 0x26, 0x38, 0x4a, 0x5c]);
+    assert_eq!((rule.key.eth_src, rule.mask.eth_src), ([0; 6], [0; 6]));
+}
+
+#[test]
 fn every_error_of_the_file_has_a_place_and_a_fix() {
     let seen = faults(
         "flow-type tcp4 src-ip 10.0.0.0/8 action 1\n\

@@ -189,6 +189,36 @@ fn the_elephants_own_entry_never_moves() {
 }
 
 #[test]
+fn an_entry_that_was_moved_rests_for_the_dwell_time() {
+    let settings = Settings { patience: 1, ..Settings::default() };
+    let mut elephants = Elephants::new(settings, 0);
+    let mut spread = Spread::new(64, 2).unwrap();
+    // Entry 0 has 30 % of the bytes of its core, and fits on the other core. Entries 1 and 2 do not.
+    let mut seen = Seen { frames: 1000, samples: 100, bytes: 1000, ..Seen::default() };
+    seen.entries = vec![0; 64];
+    seen.entries[..3].copy_from_slice(&[300, 700, 700]);
+    let seen = [seen.clone(), seen];
+    let mut moves = |now: Nanos, busy: usize, spread: &Spread| {
+        let mut loads = [Load { busy: 0.2, queue_len: 0, drops: 0 }; 2];
+        loads[busy] = Load { busy: 1.0, queue_len: 4096, drops: 0 };
+        let window = Window { loads: &loads, seen: &seen, spread, costs: HEAVY };
+        let decisions = elephants.window(now, &window).into_iter();
+        let moved = decisions.filter_map(|decision| match decision.what {
+            What::Rebalance { entry, to, .. } => Some((entry, to)),
+            _ => None,
+        });
+        moved.collect::<Vec<_>>()
+    };
+    let start = 100 * MS;
+    assert_eq!(moves(start, 0, &spread), [(0, 1)]);
+    spread.set(0, To::Queue(1)).unwrap();
+    for now in [start + 1, start + settings.dwell / 2, start + settings.dwell - 1] {
+        assert_eq!(moves(now, 1, &spread), [], "at {now} ns");
+    }
+    assert_eq!(moves(start + settings.dwell, 1, &spread), [(0, 0)]);
+}
+
+#[test]
 fn an_elephant_is_split_when_moving_mice_is_not_enough_and_comes_back() {
     let mut host = Host::new(4, flows(1_800_000.0, 10_000.0), Settings::default());
     let log = host.windows(12);

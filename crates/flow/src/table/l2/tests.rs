@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use flowyard_testkit::batch;
@@ -7,6 +8,11 @@ use super::*;
 use crate::Secret;
 
 const SECOND: Nanos = 1_000_000_000;
+
+thread_local! {
+    /// How often a bucket was read to learn a station.
+    pub(super) static READS: Cell<u64> = const { Cell::new(0) };
+}
 
 fn mac(n: u32) -> [u8; 6] {
     let [a, b, c, d] = n.to_be_bytes();
@@ -199,21 +205,21 @@ proptest! {
     }
 }
 
-/// Eight stations that fill both buckets of `victim`, computed by an adversary who knows the key.
-fn crafted(victim: &[u8; 6], key: u64) -> Vec<[u8; 6]> {
+/// Stations with both buckets of `victim`, which eight of them fill, computed by an adversary who knows the key.
+fn crafted(victim: &[u8; 6], key: u64, count: usize) -> Vec<[u8; 6]> {
     let table = L2::new(64, 300 * SECOND, key);
     let wanted = table.places(word(victim, 0));
     let alike = |mac: &[u8; 6]| {
         let [a, b] = table.places(word(mac, 0));
         [a, b] == wanted || [b, a] == wanted
     };
-    (1 << 24..).map(mac).filter(alike).take(2 * WAYS).collect()
+    (1 << 24..).map(mac).filter(alike).take(count).collect()
 }
 
 #[test]
 fn crafted_stations_do_not_keep_another_from_being_learnt() {
     let victim = mac(1);
-    let stations = crafted(&victim, 1);
+    let stations = crafted(&victim, 1, 2 * WAYS);
     let learns = |table: &mut L2| {
         for mac in &stations {
             table.learn(mac, 0, 6, SECOND);
@@ -227,5 +233,46 @@ fn crafted_stations_do_not_keep_another_from_being_learnt() {
         assert_eq!(learns(&mut table), Learnt::New, "secret {byte}");
         assert_eq!(ports(&mut table, &[(victim, 0)]), [Some(5)]);
         assert!(stations.iter().all(|mac| table.get(mac, 0) == Some(6)));
+    }
+}
+
+/// The buckets that are read for a frame of each of these stations.
+fn costs(table: &mut L2, stations: &[[u8; 6]]) -> Vec<u64> {
+    let cost = |mac: &[u8; 6]| {
+        let before = READS.get();
+        table.learn(mac, 0, 6, SECOND);
+        READS.get() - before
+    };
+    stations.iter().map(cost).collect()
+}
+
+#[test]
+fn crafted_stations_cost_what_others_cost() {
+    const COUNT: usize = 24;
+    // The two buckets are read twice, and the other bucket of each of the eight stations in them once.
+    const BOUND: u64 = 2 + 2 + 2 * WAYS as u64;
+    let stations = crafted(&mac(1), 1, COUNT);
+    let others: Vec<_> = (0..32).map(|n| mac(n << 8)).collect();
+    let mean = |costs: &[u64]| costs.iter().sum::<u64>() as f64 / costs.len() as f64;
+    let usual = |table: &mut L2| {
+        let mut costs = costs(table, &others);
+        costs.sort_unstable();
+        costs[costs.len() / 2] as f64
+    };
+    let mut known = L2::new(64, 300 * SECOND, 1);
+    let median = usual(&mut known);
+    let all = costs(&mut known, &stations);
+    assert!(all.iter().all(|cost| *cost <= BOUND), "{all:?}");
+    assert!(mean(&all) > 2.0 * median, "the stations are crafted well: {all:?}, usual {median}");
+    for byte in 0..=255 {
+        let mut table = L2::new(64, 300 * SECOND, Secret::drawn([byte; 16]).key("stations"));
+        let median = usual(&mut table);
+        for round in 0..3 {
+            let all = costs(&mut table, &stations);
+            assert!(
+                mean(&all) <= 2.0 * median,
+                "secret {byte}, round {round}: {all:?}, usual {median}"
+            );
+        }
     }
 }

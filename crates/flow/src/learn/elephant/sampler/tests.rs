@@ -5,6 +5,7 @@ use flowyard_testkit::{Popularity, Profile, Sizes, Traffic};
 use proptest::prelude::*;
 
 use super::*;
+use crate::Secret;
 
 /// The reference model: counts the bytes of every frame.
 #[derive(Default)]
@@ -208,4 +209,33 @@ proptest! {
             }
         }
     }
+}
+
+/// Flows of one set replace each other. An adversary who knows the key can compute them; with a secret key they
+/// replace each other no more often than other flows.
+#[test]
+fn crafted_flows_are_replaced_as_often_as_others() {
+    const COUNT: usize = 128;
+    let known = Mix::new(Secret::FIXED.key("sampler"));
+    let set = |n: &u32| known.slim(&words(&flow(*n).flow()).0) as usize % SETS;
+    let crafted: Vec<_> = (0..).filter(|n| set(n) == set(&0)).take(COUNT).collect();
+    let others: Vec<_> = (1 << 20..).step_by(3).take(COUNT).collect();
+    let replaced = |seed: u64, flows: &[u32]| {
+        let mut sampler = Sampler::new(1, 64, seed);
+        for n in flows {
+            let batch = batch(&[(*n, 60)]);
+            sampler.sample(&batch, batch.lanes());
+        }
+        let held = sampler.sets.iter().flat_map(|set| &set.0).filter(|way| way.bytes > 0).count();
+        COUNT - held
+    };
+    assert_eq!(replaced(Secret::FIXED.key("sampler"), &crafted), COUNT - WAYS);
+    let of_all = |flows: &[u32]| -> Vec<usize> {
+        (2..100).map(|byte| replaced(Secret::drawn([byte; 16]).key("sampler"), flows)).collect()
+    };
+    let mut usual = of_all(&others);
+    usual.sort_unstable();
+    let (median, all) = (usual[usual.len() / 2], of_all(&crafted));
+    let mean = all.iter().sum::<usize>() as f64 / all.len() as f64;
+    assert!(median > 0 && mean <= 2.0 * median as f64, "{all:?}, usual {median}");
 }
