@@ -110,8 +110,9 @@ impl Settle {
     }
 
     /// Changes the destination of the lanes in `lanes` that would move a flow too early; counter and
-    /// mark stay those of the matched entry. Drops are not changed: a dropped frame overtakes nothing.
-    pub fn settle(&mut self, batch: &mut Batch, lanes: Lanes, places: &dyn Tails) {
+    /// mark stay those of the matched entry. Drops are not changed: a dropped frame overtakes nothing. Returns
+    /// whether any flow of these lanes was not at the destination of its frame, which then may have changed.
+    pub fn settle(&mut self, batch: &mut Batch, lanes: Lanes, places: &dyn Tails) -> bool {
         if self.pending_len != 0 {
             self.enqueued(places); // the caller did not finish the previous batch
         }
@@ -126,11 +127,15 @@ impl Settle {
         }
         if stay == lanes.0 {
             // In most batches no flow wants to move.
-            for lane in lanes {
-                self.pending[self.pending_len] = slots[lane];
-                self.pending_len += 1;
+            if lanes == Lanes::first(lanes.count() as usize) {
+                (self.pending, self.pending_len) = (slots, lanes.count() as usize);
+            } else {
+                for lane in lanes {
+                    self.pending[self.pending_len] = slots[lane];
+                    self.pending_len += 1;
+                }
             }
-            return;
+            return false;
         }
         let mut known = (To::DROP, 0); // most frames of a batch come from few homes
         for lane in lanes {
@@ -147,6 +152,7 @@ impl Settle {
                 self.pending_len += 1;
             }
         }
+        true
     }
 
     /// The caller calls this when the frames of the batch settled last have entered their queues or

@@ -21,13 +21,15 @@ impl Entry {
         let Self { batch, homes, settle, hold, waiting, .. } = self;
         let mut said = [To::DROP; LANES];
         let mut known = Lanes::NONE;
+        let mut last = (To::DROP, false); // most frames of a batch go to few places
         for lane in batch.lanes() {
             let Action { to, mark, .. } = batch.actions[lane];
             batch.frames[lane].mark = mark;
             (said[lane], homes[lane]) = (to, to);
-            if places.get(to).is_some() {
-                known = known.with(lane); // places that do not exist have no flows
+            if to != last.0 {
+                last = (to, places.get(to).is_some()); // places that do not exist have no flows
             }
+            known.0 |= u32::from(last.1) << lane;
         }
         *waiting = batch.lanes();
         if let Some(settle) = settle {
@@ -35,7 +37,9 @@ impl Entry {
                 let held = hold.take(settle, batch, known);
                 (known, *waiting) = (known.without(held), waiting.without(held));
             }
-            settle.settle(batch, known, places);
+            if !settle.settle(batch, known, places) {
+                return; // in most batches: each frame goes where its flow is
+            }
             for lane in known {
                 homes[lane] = batch.actions[lane].to;
                 if homes[lane] != said[lane] {
