@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flowyard_adapter::Rss;
 use flowyard_adapter::profile::Tunnels;
 use flowyard_frame::{FlowKey, LANES};
-use flowyard_ports::{Burst, Record, Source};
+use flowyard_ports::{Burst, Damage, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
 use crate::clock::Clock;
@@ -61,6 +61,14 @@ pub enum NoPacket {
     /// The capture cannot be read.
     #[error(transparent)]
     Unreadable(#[from] flowyard_ports::Error),
+    /// The capture could be read only in part, and has fewer packets up to there.
+    #[error("there is no packet {number} before the damage of the capture: {damage}")]
+    Damaged {
+        /// The number requested.
+        number: u64,
+        /// Where and why reading stopped, with the name of the capture.
+        damage: Box<Damage>,
+    },
     /// The capture has fewer packets.
     #[error("{file}: there is no packet {number}; {}", numbers(*number, *packets))]
     Missing {
@@ -170,7 +178,11 @@ impl Analyzer {
             let burst = source.read()?;
             let before = number.saturating_sub(packets + 1);
             if burst.is_empty() || number == 0 {
-                return Err(NoPacket::Missing { file: file.into(), number, packets });
+                let damage = source.damage().filter(|_| number > 0).cloned();
+                return Err(match damage {
+                    Some(damage) => NoPacket::Damaged { number, damage: damage.into() },
+                    None => NoPacket::Missing { file: file.into(), number, packets },
+                });
             }
             if before < burst.len() as u64 {
                 self.feed(&burst, before as usize);

@@ -9,6 +9,7 @@ use flowyard_ports::{Progress, Source, pcap};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ModelArgs, nanos};
+use crate::outfile::OutFile;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     setup.elephants_most = args.top;
     setup.window = nanos(args.window);
 
+    let page = OutFile::new(args.html.as_ref(), "page")?;
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
     let ender = crate::interrupt::ender()?;
     let mut files = args.captures.iter();
@@ -80,18 +82,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
                 let why = anyhow::anyhow!("{name}: interrupted before its first packet");
                 return Err(Stop::Failed(why));
             }
-            opened => opened.map_err(bad_input)?,
+            opened => opened?,
         };
         let bar = Bar::new(name, source.progress());
-        analyzer.read(name, &mut source, |source| bar.at(source)).map_err(bad_input)?;
+        analyzer.read(name, &mut source, |source| bar.at(source))?;
     }
     if ender.has_ended() {
         tell("interrupted; the report is about the packets that were read until then");
     }
     let analysis = analyzer.finish();
     is_of_the_host(&analysis)?;
-    print(&analysis, args)?;
+    let command = output::command_line();
+    let written = page.map_or(Ok(()), |file| file.write_page(&page::page(&analysis, &command)));
+    print(&analysis, args, written.is_ok())?;
     refused_rules(&analysis).iter().for_each(|line| tell(line));
+    written?;
     damage(&analysis)
 }
 
@@ -134,15 +139,12 @@ fn damage(analysis: &Analysis) -> Result<(), Stop> {
     Err(Stop::Failed(anyhow::anyhow!(damaged.join("; "))))
 }
 
-fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
-    if let Some(path) = &args.html {
-        page::write(analysis, &output::command_line(), path)?;
-    }
+fn print(analysis: &Analysis, args: &Args, is_written: bool) -> Result<(), Stop> {
     if args.json {
         return output::json(SCHEMA, analysis);
     }
     let mut text = tables::text(analysis, &style());
-    if let Some(path) = &args.html {
+    if let Some(path) = args.html.as_ref().filter(|_| is_written) {
         text += &format!("\nPage with plots: {}\n", path.display());
     }
     output::text(&text)

@@ -2,7 +2,6 @@
 //!
 //! The engine does no work in these measurements; the models predict its rates with work.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use flowyard_report::{Cell, Column, Table, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.time < Duration::from_millis(1) || args.time > Duration::from_secs(60) {
         return Err(bad_input("--time: must be 1ms to 60s"));
     }
+    let file = OutFile::new(args.output.as_ref(), "profile")?;
     let wants = Wants { yard: true, host: true };
     let effort = Effort { rounds: args.rounds, time: args.time };
     let bar = Progress::new("{bar:40} {pos}/{len} steps, {eta} left; {msg}");
@@ -64,15 +65,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let profile = profile(wants, effort, &crate::clock::date(), &crate::clock::new(), &watch);
     drop(bar);
     let profile = profile.map_err(Stop::Failed)?;
-    if let Some(path) = &args.output {
-        fs::write(path, profile.to_toml()).map_err(|error| {
-            bad_input(format!("{}: cannot write the file: {error}", path.display()))
-        })?;
-    }
+    let written = file.map_or(Ok(()), |file| file.write(profile.to_toml().as_bytes()));
     if args.json {
-        return output::json(SCHEMA, Calibrated { profile });
+        output::json(SCHEMA, Calibrated { profile })?;
+        return written;
     }
     let Some(path) = &args.output else { return output::text(&profile.to_toml()) };
+    if written.is_err() {
+        output::text(&profile.to_toml())?; // the measurements are not lost
+        return written;
+    }
     let table = table(&profile).to_text(&style());
     output::text(&format!("{table}Profile written to {}\n", path.display()))
 }

@@ -1,6 +1,6 @@
 //! `flowyard explain`: which receive queue and core a flow gets, which stage decides it, and why.
 
-use flowyard_analyze::{Analyzer, Explanation, Question, Target};
+use flowyard_analyze::{Analyzer, Explanation, NoPacket, Question, Target};
 use flowyard_frame::FlowKey;
 use flowyard_ports::pcap;
 
@@ -57,8 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
     let target = match packet_of(&args.flow) {
         Some((file, number)) => {
-            let mut source = pcap::open(file).map_err(bad_input)?;
-            analyzer.read_to(file, &mut source, number).map_err(bad_input)?
+            let mut source = pcap::open(file)?;
+            analyzer.read_to(file, &mut source, number).map_err(|error| match error {
+                NoPacket::Unreadable(error) => error.into(),
+                NoPacket::Damaged { .. } => Stop::Failed(error.into()),
+                NoPacket::Missing { .. } => bad_input(error),
+            })?
         }
         None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| {
             match as_file(&args.flow) {

@@ -15,11 +15,11 @@ use flowyard_bench::figures as live;
 use flowyard_hostsim::Profile;
 use flowyard_hostsim::paper::{self, Context};
 use flowyard_report::exhibit::Exhibit;
-use flowyard_report::html;
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -83,18 +83,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         let known = all.join(", ");
         return Err(bad_input(format!("there is no figure '{unknown}'; choose from {known}")));
     }
+    let file = OutFile::new(args.html.as_ref(), "page")?;
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
     let here = calibrated(args, &names)?;
     let threads = args.threads.unwrap_or_else(flowyard_bench::processors);
     let figures = make(&names, &Context { here: here.clone() }, threads)?;
 
-    if let Some(path) = &args.html {
-        let page = page::page(&figures, here.as_ref());
-        html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
-    }
+    let page = || page::page(&figures, here.as_ref());
+    let written = file.map_or(Ok(()), |file| file.write_page(&page()));
     if args.json {
-        return output::json(SCHEMA, Results { profile: here.as_ref(), figures: &figures });
+        output::json(SCHEMA, Results { profile: here.as_ref(), figures: &figures })?;
+        return written;
     }
     let style = style();
     let mut text = String::new();
@@ -103,10 +103,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         text += "\n";
     }
     text += &page::summary(&figures).to_text(&style);
-    if let Some(path) = &args.html {
+    if let (Some(path), Ok(())) = (&args.html, &written) {
         text += &format!("Page with plots: {}\n", path.display());
     }
-    output::text(&text)
+    output::text(&text)?;
+    written
 }
 
 /// This machine's costs, if one of the figures needs them.

@@ -1,10 +1,12 @@
 //! Help texts: paragraphs are as wide as the terminal, and lines of examples are never broken, so that they can
 //! be copied.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
 use clap::Command;
+
+use crate::output;
 
 /// Stands for a blank in a line that must not be broken. clap breaks lines only at blanks.
 const FIXED: char = '\u{a0}';
@@ -52,10 +54,15 @@ pub(crate) fn print(error: &clap::Error) -> ExitCode {
     // Help that was not asked for goes to standard error, with the status of wrong use.
     let done = match error.use_stderr() {
         true => std::io::stderr().write_all(text.as_bytes()),
-        false => stdout().write_all(text.as_bytes()),
+        false => output::print(text.as_bytes()),
     };
     // A closed pipe, as in `flowyard --help | head`, is not a failure.
-    drop(done);
+    if let Err(error) = done.or_else(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    }) {
+        return crate::report(&format!("standard output cannot be written: {error}"), 1);
+    }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 

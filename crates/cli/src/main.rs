@@ -1,7 +1,8 @@
 //! The `flowyard` command: parses arguments, calls the other crates, prints what they return.
 //!
 //! Exit status: 0 for success, 1 for a failure at run time, 2 for wrong arguments or bad input. Output
-//! files are written whole or not at all.
+//! files are written whole or not at all; a result that cannot be written is a failure. That the reader of standard
+//! output has closed it is none.
 
 mod adapters;
 mod analyze;
@@ -18,6 +19,7 @@ mod lb;
 mod logs;
 mod manual;
 mod nic;
+mod outfile;
 mod output;
 mod run;
 mod schema;

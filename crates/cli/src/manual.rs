@@ -1,10 +1,11 @@
 //! `flowyard completions` and `flowyard man`: what a shell and `man` need to know about the arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::outfile::OutFile;
 use crate::output;
 use crate::stop::{Stop, bad_input};
 
@@ -42,6 +43,20 @@ pub(crate) fn man(args: &Man) -> Result<(), Stop> {
     if !args.folder.is_dir() {
         return Err(bad_input(format!("{folder}: this is not a folder; create it first")));
     }
-    clap_mangen::generate_to(crate::Cli::command(), &args.folder)
-        .map_err(|error| Stop::Failed(anyhow::anyhow!("{folder}: cannot write a page: {error}")))
+    let mut command = crate::Cli::command().disable_help_subcommand(true);
+    command.build();
+    pages(&command, &args.folder)
+}
+
+/// Writes the pages of a command and its subcommands.
+fn pages(command: &clap::Command, folder: &Path) -> Result<(), Stop> {
+    for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        pages(one, folder)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    let path = folder.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let file = OutFile::new(Some(&path), "page")?;
+    file.map_or(Ok(()), |file| file.write(&text))
 }

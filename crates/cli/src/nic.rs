@@ -7,10 +7,12 @@ use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{self, Study, StudyError};
 use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
+use flowyard_ports::pcap::Destination;
 use flowyard_report::exhibit::Exhibit;
-use flowyard_report::{Cell, Column, Document, Page, Section, Table, Tone, html};
+use flowyard_report::{Cell, Column, Document, Page, Section, Table, Tone};
 
 use self::machine::MachineArgs;
+use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -196,22 +198,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Table(args) => exhibit(args, true),
         What::Figure(args) => exhibit(args, false),
         What::Reproduce(args) => {
+            let page = OutFile::new(args.show.html.as_ref(), "page")?;
             let exhibits: Vec<Exhibit> = with_study(&args.show, |study| {
                 paper::names().filter_map(|name| paper::make(name, study)).collect()
             })?;
-            show(&exhibits, &args.show)
+            show(&exhibits, &args.show, page)
         }
     }
 }
 
 fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     let mut parts = args.machine.parts()?;
-    let mut replay = None;
+    if let Some(path) = &args.pcap_out {
+        drop(Destination::open(path).map_err(bad_input)?); // before the simulation, which can take long
+    }
+    let stats = OutFile::new(args.stats.as_ref(), "statistics")?;
+    let page = OutFile::new(page.as_ref(), "page")?;
+    let (mut replay, mut damage) = (None, None);
     if let Some(file) = &args.pcap_in {
         if args.speed.is_some_and(|speed| !(0.001..=1e9).contains(&speed)) {
             return Err(bad_input("--speed: must be 0.001 to 1000000000"));
         }
-        let mut arrivals = capture::arrivals(file)?;
+        let (mut arrivals, cut) = capture::arrivals(file)?;
+        damage = cut;
         let fixed = args.machine.has_key("run.measure_us")?;
         let frames = (file.as_str(), arrivals.as_mut_slice());
         replay = Some(capture::schedule(frames, args.speed, &mut parts.config, fixed));
@@ -226,18 +235,15 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         error => Stop::Failed(error.into()),
     })?;
     let replay = replay.map(|replay| replay.ended(&outcome));
-    if let Some(path) = &args.pcap_out {
-        capture::write(path, &outcome)?;
-    }
-    if let Some(path) = &args.stats {
-        let document = Document::new(SCHEMA, counters::Report::of(&outcome, replay.as_ref()));
-        let text = document.to_json().map_err(|error| Stop::Failed(error.into()))?;
-        std::fs::write(path, text)
-            .map_err(|error| bad_input(format!("--stats {}: {error}", path.display())))?;
-    }
-    if let Some(path) = page {
-        html::write(path, &heat::page(&outcome)).map_err(|error| Stop::Failed(error.into()))?;
-    }
+    let written = [
+        args.pcap_out.as_ref().map_or(Ok(()), |path| capture::write(path, &outcome)),
+        stats.map_or(Ok(()), |file| {
+            let document = Document::new(SCHEMA, counters::Report::of(&outcome, replay.as_ref()));
+            let text = document.to_json().map_err(|error| Stop::Failed(error.into()))?;
+            file.write(text.as_bytes())
+        }),
+        page.map_or(Ok(()), |file| file.write_page(&heat::page(&outcome))),
+    ];
     if args.json {
         output::json(SCHEMA, counters::Report::of(&outcome, replay.as_ref()))?;
     } else if profile {
@@ -246,6 +252,8 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         output::text(&replay.map_or_else(String::new, |replay| replay.text()))?;
         output::text(&counters::text(&outcome, &style()))?;
     }
+    written.into_iter().collect::<Result<(), Stop>>()?;
+    damage.map_or(Ok(()), |damage| Err(Stop::Failed(damage.into())))?;
     verdict(&outcome)
 }
 
@@ -283,6 +291,7 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
 
 fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     use flowyard_nicsim::Engine;
+    let file = OutFile::new(Some(&args.output), "trace")?;
     let elf = args.machine.elf()?;
     let parts = args.machine.parts()?;
     let config = parts.config.clone();
@@ -297,18 +306,19 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
         .run_to(warm + cycles(config.run.measure_us.min(1000)))
         .map_err(|error| failed(&error))?;
     let accesses = engine.accesses.take().unwrap_or_default();
-    std::fs::write(&args.output, trace::encode(&accesses, trace::hash(&elf)))
-        .map_err(|error| failed(&format!("{}: {error}", args.output.display())))?;
+    let bytes = trace::encode(&accesses, trace::hash(&elf));
+    file.map_or(Ok(()), |file| file.write(&bytes))?;
     output::text(&format!("{}: {} accesses\n", args.output.display(), accesses.len()))
 }
 
 fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
     let number = args.number;
+    let page = OutFile::new(args.show.html.as_ref(), "page")?;
     if let Some(path) = &args.trace {
         if table || number != 3 {
             return Err(bad_input("--trace: only figure 3 is made from a trace"));
         }
-        return show(&[of_trace(path)?], &args.show);
+        return show(&[of_trace(path)?], &args.show, page);
     }
     let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 or 8") };
     let name = format!("nic-{kind}-{number}");
@@ -318,7 +328,7 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
             "{kind} {number}: choose {there}; the paper has no other {kind}s with numbers"
         ))
     })?;
-    show(&[made], &args.show)
+    show(&[made], &args.show, page)
 }
 
 fn of_trace(path: &Path) -> Result<Exhibit, Stop> {
@@ -347,8 +357,9 @@ fn with_study<T>(
     make(&study).map_err(|error| Stop::Failed(error.into()))
 }
 
-fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
-    if let Some(path) = &args.html {
+fn show(exhibits: &[Exhibit], args: &ShowArgs, file: Option<OutFile<'_>>) -> Result<(), Stop> {
+    let mut written = Ok(());
+    if let Some(file) = file {
         let line = output::command_line();
         let mut page = Page::new("A programmable 10 Gb/s network interface")
             .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers and the simulated ones")
@@ -360,10 +371,11 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
             }
             page = page.section(section.table(exhibit.numbers()).list(exhibit.remarks()));
         }
-        html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
+        written = file.write_page(&page);
     }
     if args.json {
-        return output::json(EXHIBITS, Exhibits { exhibits });
+        output::json(EXHIBITS, Exhibits { exhibits })?;
+        return written;
     }
     let style = style();
     let mut text = String::new();
@@ -376,10 +388,11 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
             text += "\n";
         }
     }
-    if let (Some(path), false) = (&args.html, args.csv) {
+    if let (Some(path), false, Ok(())) = (&args.html, args.csv, &written) {
         text += &format!("Page with plots: {}\n", path.display());
     }
-    output::text(&text)
+    output::text(&text)?;
+    written
 }
 
 /// Figures and tables of the paper.

@@ -1,6 +1,8 @@
 //! What every command does with its results: tables in the terminal's style, JSON documents, progress.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
 
 use flowyard_report::{Document, Style};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,15 +35,38 @@ fn is_ascii(variables: [Option<String>; 3]) -> bool {
     })
 }
 
-/// Prints `text` on standard output.
+/// Prints `text` on standard output. If its reader has closed it, as in `flowyard ... | head`, nothing is printed.
 pub(crate) fn text(text: &str) -> Result<(), Stop> {
+    unless_closed(line(text))
+}
+
+/// As [`text`], for commands that print until they are ended: they end if the reader has closed standard output.
+pub(crate) fn line(text: &str) -> Result<(), Stop> {
     if wants_ascii() { write(&flowyard_report::text::ascii(text)) } else { write(text) }
 }
 
+fn unless_closed(written: Result<(), Stop>) -> Result<(), Stop> {
+    match written {
+        Err(stop) if stop.is_closed_pipe() => Ok(()),
+        written => written,
+    }
+}
+
 fn write(text: &str) -> Result<(), Stop> {
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::BrokenPipe => Stop::Failed(error.into()),
+        _ => Stop::Failed(anyhow::Error::new(error).context(UNWRITTEN)),
+    };
+    print(text.as_bytes()).map_err(failed)
+}
+
+const UNWRITTEN: &str = "standard output cannot be written";
+
+/// Writes to standard output. The standard library does so, too, but hides that it is not open for writing.
+pub(crate) fn print(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    out.flush()?;
+    File::from(out.as_fd().try_clone_to_owned()?).write_all(bytes)
 }
 
 /// Prints a remark on standard error.
@@ -52,7 +77,8 @@ pub(crate) fn note(line: &str) {
 /// Prints `body` on standard output as a JSON document of the schema `name`.
 pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
     // Data: the same in every locale.
-    write(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
+    let text = Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?;
+    unless_closed(write(&text))
 }
 
 /// The command line, for HTML pages.

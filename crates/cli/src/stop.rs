@@ -64,6 +64,21 @@ impl From<std::io::Error> for Stop {
     }
 }
 
+/// An error of a capture: bad input if it cannot be opened or is no capture, a failure if reading fails.
+impl From<flowyard_ports::Error> for Stop {
+    fn from(error: flowyard_ports::Error) -> Self {
+        use std::io::ErrorKind::IsADirectory;
+        match &error {
+            flowyard_ports::Error::Io { doing: "read", source, .. }
+                if source.kind() != IsADirectory =>
+            {
+                Self::Failed(error.into())
+            }
+            _ => bad_input(error),
+        }
+    }
+}
+
 /// Makes an error about wrong arguments or files.
 #[allow(clippy::needless_pass_by_value, reason = "so that `map_err(bad_input)` needs no closure")]
 pub(crate) fn bad_input(line: impl ToString) -> Stop {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Source;
+use super::file::FileError;
 
 /// An error in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,15 +24,16 @@ pub struct ConfigError {
 impl ConfigError {
     /// The file cannot be read.
     #[must_use]
-    pub fn unread(file: &str, error: &std::io::Error) -> Self {
-        let (what, fix) = match error.kind() {
-            std::io::ErrorKind::InvalidData => (
-                "this is not a text file".into(),
-                "name a configuration in TOML (a capture is the 'in' of a [[port]])".into(),
-            ),
-            _ => (format!("cannot be read: {error}"), "name a readable file".into()),
+    pub fn unread(file: &str, error: &FileError) -> Self {
+        let fix = match error {
+            FileError::Io(_) => "name a readable file",
+            FileError::Kind(_) => "name a file with a configuration",
+            FileError::Size => "check that this is a configuration, or shorten it",
+            FileError::NoText => {
+                "name a configuration in TOML (a capture is the 'in' of a [[port]])"
+            }
         };
-        Self { file: file.into(), line: 0, column: 0, what, fix }
+        Self { file: file.into(), line: 0, column: 0, what: error.to_string(), fix: fix.into() }
     }
 
     /// The file, and the line and column if there are any.

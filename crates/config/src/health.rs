@@ -11,7 +11,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::{Config, ConfigError, hex};
+use super::{Config, ConfigError, file, hex};
 
 /// `[service.check]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -230,7 +230,7 @@ impl Config {
             let fix = "leave 'ca' out, or 'verify = false'";
             return Err(self.error(path.span(), "nothing is verified by this file", fix));
         }
-        let pem = std::fs::read(path.get_ref()).map_err(|error| {
+        let pem = file::read(path.get_ref()).map_err(|error| {
             self.error(path.span(), format!("{name}: {error}"), "name a readable file")
         })?;
         let begins = b"-----BEGIN CERTIFICATE-----";

@@ -38,6 +38,7 @@ mod balance;
 mod check;
 mod elephants;
 mod error;
+pub mod file;
 mod flows;
 mod health;
 mod list;
@@ -364,13 +365,11 @@ impl Config {
     /// Reads and checks the configuration in the file `path`.
     ///
     /// # Errors
-    /// As [`Config::parse`], and when the file cannot be read.
+    /// As [`Config::parse`], and when the file cannot be read: [`file::text`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&name, &text),
-            Err(error) => Err(ConfigError::unread(&name, &error)),
-        }
+        let text = file::text(path).map_err(|error| ConfigError::unread(&name, &error))?;
+        Self::parse(&name, &text)
     }
 
     /// Reads and checks a configuration; `name` is for messages. File names in it are not changed.

@@ -216,4 +216,8 @@ impl Rx for Later {
     fn remarks(&self) -> Vec<String> {
         self.source.remarks()
     }
+
+    fn failure(&self) -> Option<String> {
+        self.source.failure()
+    }
 }

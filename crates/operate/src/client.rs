@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::protocol::{Request, Response};
+use crate::socket::is_answered;
 
 /// How long an instance may take to answer, besides the time that the request itself asks for. A core that does
 /// not respond delays an answer by half a second; the rest is for machines with much other load.
@@ -136,7 +137,7 @@ fn only() -> Result<PathBuf, ClientError> {
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let sockets =
         entries.map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "sock"));
-    let mut alive: Vec<_> = sockets.filter(|path| UnixStream::connect(path).is_ok()).collect();
+    let mut alive: Vec<_> = sockets.filter(|path| is_answered(path).unwrap_or(false)).collect();
     alive.sort();
     let folder = folder.display();
     match alive.as_slice() {

@@ -1,8 +1,7 @@
 //! Control socket: a Unix stream socket that answers [`Request`]s, one per line.
 //!
 //! ```text
-//!  bind  private folder ──> socket, mode 0600 (0660 with a group) ──rename──> PATH
-//!        so PATH never has another mode; a socket on which no process listens is replaced
+//!  bind  mode 0600 (0660 with a group); a socket on which no process listens is replaced
 //! ```
 //!
 //! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives within
@@ -11,9 +10,9 @@
 //! Thread-safety: one thread accepts connections, and each connection has a thread. Dropping the server
 //! removes the socket.
 
-use std::fs::{self, File};
+use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,10 +22,14 @@ use std::time::Duration;
 
 use flowyard_yard::Handle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
+use crate::socket::{self, SocketFile};
 use crate::{accounts, answers, flows, lb, switch, trace};
+
+pub use crate::socket::SocketError;
 
 /// The longest request, in bytes.
 const LONGEST: u64 = 64 << 10;
@@ -48,6 +51,14 @@ pub enum ControlError {
         "{0}: the file exists and is not a socket; remove it, or choose another --control PATH"
     )]
     NoSocket(PathBuf),
+    /// Another process is starting with this path, or keeps others from it.
+    #[error("{path}: {source}")]
+    Locked {
+        /// The path of the socket.
+        path: PathBuf,
+        /// Whose lock it is, and how to go on.
+        source: SocketError,
+    },
     /// The group does not exist.
     #[error(
         "--control-group: there is no group '{0}'; name an existing group, or write its number"
@@ -84,18 +95,9 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Control {
     file: SocketFile,
+    listener: Arc<UnixListener>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The path of a socket, which is deleted when this is dropped: also if a later step of the start fails.
-#[derive(Debug)]
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _gone = fs::remove_file(&self.0);
-    }
 }
 
 /// The default path of the control socket for this configuration file: in `/run/flowyard` for root and
@@ -124,26 +126,23 @@ impl Bound {
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, ControlError> {
         let gid = group.map(gid).transpose()?;
         let wrong = |source| ControlError::Io { path: path.into(), source };
-        let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(wrong)?;
-        // Two processes that start at the same time must not replace each other's socket.
-        let lock = File::open(folder).map_err(wrong)?;
-        lock.lock().map_err(wrong)?;
-        match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(wrong(error)),
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(ControlError::NoSocket(path.into()));
-            }
-            Ok(_) if UnixStream::connect(path).is_ok() => {
-                return Err(ControlError::Taken(path.into()));
-            }
-            Ok(_) => tracing::info!(path = %path.display(), "replacing a stale control socket"),
+        let folder = socket::folder(path);
+        DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
+        let mode = if gid.is_some() { 0o660 } else { 0o600 };
+        let (listener, file) = socket::bind(path, mode, gid).map_err(|error| match error {
+            SocketError::Taken => ControlError::Taken(path.into()),
+            SocketError::NoSocket => ControlError::NoSocket(path.into()),
+            SocketError::Io(source) => wrong(source),
+            source => ControlError::Locked { path: path.into(), source },
+        })?;
+        if socket::is_in_a_common_folder(path) {
+            tracing::warn!(
+                "every user may create files in {} and so keep an instance with a control socket in it from \
+                 starting; choose a folder that only you may write to, such as /run/flowyard",
+                folder.display()
+            );
         }
-        let private = folder.join(format!(".flowyard-{}", std::process::id()));
-        let bound = in_private(&private, path, gid).map_err(wrong);
-        let _gone = fs::remove_dir_all(&private);
-        Ok(Self { listener: bound?, file: SocketFile(path.into()) })
+        Ok(Self { file, listener })
     }
 
     /// Starts the thread that answers requests.
@@ -152,10 +151,12 @@ impl Bound {
     /// The thread cannot be started.
     pub fn serve(self, yard: Handle) -> io::Result<Control> {
         let Self { file, listener } = self;
+        let listener = Arc::new(listener);
         let stop = Arc::<AtomicBool>::default();
         let (stopped, busy) = (Arc::clone(&stop), Arc::<Busy>::default());
+        let accepts = Arc::clone(&listener);
         let accept = move || {
-            for stream in listener.incoming() {
+            for stream in accepts.incoming() {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -169,7 +170,7 @@ impl Bound {
             }
         };
         let thread = thread::Builder::new().name("control".into()).spawn(accept)?;
-        Ok(Control { file, stop, thread: Some(thread) })
+        Ok(Control { file, listener, stop, thread: Some(thread) })
     }
 }
 
@@ -177,35 +178,19 @@ impl Control {
     /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.file.0
+        self.file.path()
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        let woken = UnixStream::connect(&self.file.0).is_ok();
-        let _gone = fs::remove_file(&self.file.0);
+        // The thread that waits for a connection returns at once.
+        let woken = shutdown(&*self.listener, Shutdown::Both).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ended = thread.join();
         }
     }
-}
-
-/// Binds in a folder that only this user may enter, sets the socket's mode, and moves it to `path`.
-fn in_private(private: &Path, path: &Path, gid: Option<u32>) -> io::Result<UnixListener> {
-    let _stale = fs::remove_dir_all(private);
-    fs::create_dir(private)?;
-    fs::set_permissions(private, fs::Permissions::from_mode(0o700))?;
-    let socket = private.join("s");
-    let listener = UnixListener::bind(&socket)?;
-    let mode = if gid.is_some() { 0o660 } else { 0o600 };
-    fs::set_permissions(&socket, fs::Permissions::from_mode(mode))?;
-    if let Some(gid) = gid {
-        chown(&socket, None, Some(gid))?;
-    }
-    fs::rename(&socket, path)?;
-    Ok(listener)
 }
 
 /// The ID of the group with this name or number.

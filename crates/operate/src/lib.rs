@@ -30,6 +30,7 @@ pub mod openflow;
 pub mod privilege;
 pub mod protocol;
 pub mod service;
+mod socket;
 pub mod switch;
 mod sys;
 mod trace;

@@ -30,6 +30,24 @@ pub enum Error {
         /// Frames in the file.
         records: u64,
     },
+    /// A capture was written but could not get its name.
+    #[error(
+        "{file}: the capture was written but cannot be renamed: {source}; its {records} frames are in {part}, which you \
+         can rename"
+    )]
+    Unnamed {
+        /// The file.
+        file: String,
+        /// The temporary name, under which the capture is.
+        part: String,
+        /// Frames in it.
+        records: u64,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A capture could be written only in part, and that part could not get its name.
+    #[error("{0}; {1}")]
+    Both(Box<Self>, Box<Self>),
     /// The file is not a capture, or has a format that flowyard does not read.
     #[error("{file}: byte 0: {what}; {fix}")]
     Format {
@@ -100,6 +118,18 @@ pub struct Damage {
     pub packets: u64,
     /// The kind of damage.
     pub fault: Fault,
+    /// How much of the file is not read, if its size is known.
+    pub unread: Option<Unread>,
+}
+
+/// The part of a file that is not read because of damage before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unread {
+    /// Its bytes: those from the damaged record or block on; of a compressed file, the compressed bytes behind
+    /// those that were decompressed.
+    pub bytes: u64,
+    /// All bytes of the file.
+    pub of: u64,
 }
 
 /// The kind of damage of a capture. Lengths are in bytes.
@@ -155,18 +185,25 @@ pub enum Fault {
     },
     /// A pcapng section describes too many interfaces.
     Interfaces,
+    /// The system reports an error.
+    Read(String),
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, offset, packets, fault } = self;
-        write!(f, "{file}: byte {offset}: {fault}; {packets} complete packets precede it; ")?;
+        let Self { file, offset, packets, fault, unread } = self;
+        write!(f, "{file}: byte {offset}: {fault}; {packets} complete packets precede it")?;
+        if let Some(Unread { bytes, of }) = unread {
+            write!(f, ", and {bytes} of the {of} bytes of the file are not read")?;
+        }
+        f.write_str("; ")?;
         f.write_str(match fault {
             Fault::Cut { .. } | Fault::GzipCut => {
                 "copy the file again, or wait until the capturing tool has finished it"
             }
             Fault::Gzip(_) => "copy the file again, and check it with gzip -t",
             Fault::Version(_) => "convert it with editcap -F pcapng",
+            Fault::Read(_) => "check the disk or the pipe, then try again",
             _ => "the rest is not read: copy the file again, or truncate it at this byte",
         })
     }
@@ -213,6 +250,7 @@ impl fmt::Display for Fault {
                 )
             }
             Self::Interfaces => f.write_str("a section describes more than 65,536 interfaces"),
+            Self::Read(why) => write!(f, "it cannot be read any further: {why}"),
         }
     }
 }

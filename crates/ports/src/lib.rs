@@ -30,4 +30,4 @@ pub mod port;
 pub mod tap;
 
 pub use burst::{Burst, Progress, Record, Skipped, Source};
-pub use error::{Damage, Error, Fault};
+pub use error::{Damage, Error, Fault, Unread};

@@ -3,8 +3,8 @@
 use flowyard_frame::{LANES, Nanos};
 use flowyard_wire::LinkType;
 
-use crate::burst::{Burst, Progress, Record, Source};
-use crate::error::Error;
+use crate::burst::{Burst, Progress, Record, Skipped, Source};
+use crate::error::{Damage, Error};
 
 /// Frames with their time stamps, in the order in which they were pushed.
 #[derive(Clone, Debug, Default)]
@@ -12,16 +12,19 @@ pub struct Frames {
     records: Vec<Record>,
     bytes: Vec<u8>,
     next: usize,
+    /// Of the source from which the frames were read.
+    damage: Option<Damage>,
+    skipped: Vec<Skipped>,
 }
 
 impl Frames {
     /// An empty source.
     #[must_use]
     pub const fn new() -> Self {
-        Self { records: Vec::new(), bytes: Vec::new(), next: 0 }
+        Self { records: Vec::new(), bytes: Vec::new(), next: 0, damage: None, skipped: Vec::new() }
     }
 
-    /// Reads all remaining frames of `source`.
+    /// Reads all remaining frames of `source`. The result has its damage and its skipped frames, too.
     ///
     /// # Errors
     /// As [`Source::read`].
@@ -30,6 +33,7 @@ impl Frames {
         loop {
             let burst = source.read()?;
             if burst.is_empty() {
+                (all.damage, all.skipped) = (source.damage().cloned(), source.skipped());
                 return Ok(all);
             }
             for (record, data) in burst.iter() {
@@ -86,6 +90,14 @@ impl Source for Frames {
     fn progress(&self) -> Progress {
         let done = self.records.get(self.next).map_or(self.bytes.len(), |record| record.at);
         Progress { done: done as u64, total: Some(self.bytes.len() as u64) }
+    }
+
+    fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    fn skipped(&self) -> Vec<Skipped> {
+        self.skipped.clone()
     }
 }
 

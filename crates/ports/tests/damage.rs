@@ -1,7 +1,9 @@
 //! Damaged captures: all complete packets are delivered, and the damage is reported.
 
-use crate::common::{Out, Packet, Variant, gzip, pcap, read, read_chunked};
-use flowyard_ports::{Error, Fault};
+use crate::common::{Chunks, Out, Packet, Variant, gzip, pcap, read, read_all, read_chunked};
+use flowyard_ports::mem::Frames;
+use flowyard_ports::pcap::Reader;
+use flowyard_ports::{Error, Fault, Source, Unread};
 use proptest::prelude::*;
 
 flowyard_testkit::tests! {
@@ -10,6 +12,9 @@ flowyard_testkit::tests! {
     impossible_lengths_are_named_with_their_place,
     interfaces_are_bounded,
     what_is_no_capture_is_named,
+    an_error_of_the_system_behind_packets_loses_none_of_them,
+    damage_has_the_number_of_bytes_that_are_not_read,
+    frames_in_memory_keep_the_damage_of_their_source,
     any_bytes_end_in_order,
     a_changed_gzip_file_gives_the_same_in_any_chunks,
     a_changed_capture_reads_the_same_in_any_chunks,
@@ -235,4 +240,80 @@ proptest! {
             ),
         }
     }
+}
+
+/// The bytes, and then an error.
+struct Failing(Chunks);
+
+impl std::io::Read for Failing {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buf)? {
+            0 => Err(std::io::Error::from_raw_os_error(5)), // EIO
+            more => Ok(more),
+        }
+    }
+}
+
+fn an_error_of_the_system_behind_packets_loses_none_of_them() {
+    for sample in samples() {
+        let all = read(&sample).unwrap();
+        for bytes in [sample.clone(), gzip(&sample)] {
+            let failing =
+                |bytes: &[u8]| Failing(Chunks { bytes: bytes.to_vec(), at: 0, chunk: usize::MAX });
+            let mut reader = Reader::new("test", Box::new(failing(&bytes)), None).unwrap();
+            let got = read_all(&mut reader).unwrap();
+            assert_eq!(got.packets, all.packets);
+            let damage = got.damage.unwrap().to_string();
+            assert!(
+                damage.contains("it cannot be read any further: Input/output error"),
+                "{damage}"
+            );
+            assert!(damage.contains("; 5 complete packets precede it; check the disk"), "{damage}");
+            let nothing = Reader::new("test", Box::new(failing(&bytes[..1])), None);
+            assert!(matches!(nothing, Err(Error::Io { doing: "read", .. })));
+        }
+    }
+}
+
+fn damage_has_the_number_of_bytes_that_are_not_read() {
+    let reader = |bytes: &[u8]| {
+        let source = Chunks { bytes: bytes.to_vec(), at: 0, chunk: usize::MAX };
+        Reader::new("test", Box::new(source), Some(bytes.len() as u64)).unwrap()
+    };
+    for sample in samples() {
+        let size = sample.len() as u64;
+        let (mut bytes, cut) = (sample.clone(), sample.len() as u64 - 2);
+        bytes.truncate(sample.len() - 2);
+        let damage = read_all(&mut reader(&bytes)).unwrap().damage.unwrap();
+        let unread = Unread { bytes: cut - damage.offset, of: cut };
+        assert_eq!(damage.unread, Some(unread), "{damage}");
+        // Garbage behind the packets: all of it is not read.
+        bytes.clone_from(&sample);
+        bytes.extend([0xff; 1000]);
+        let damage = read_all(&mut reader(&bytes)).unwrap().damage.unwrap();
+        assert_eq!(damage.unread, Some(Unread { bytes: 1000, of: size + 1000 }), "{damage}");
+        let said = format!("and 1000 of the {} bytes of the file are not read; ", size + 1000);
+        assert!(damage.to_string().contains(&said), "{damage}");
+        // Compressed: what follows the damaged member is not read.
+        let packed = gzip(&sample);
+        let mut bytes = packed.clone();
+        let end = bytes.len();
+        bytes[end - 8] ^= 1; // its checksum
+        bytes.extend([0; 70_000]);
+        bytes.extend(&packed);
+        let damage = read_all(&mut reader(&bytes)).unwrap().damage.unwrap();
+        let unread = damage.unread.unwrap();
+        assert!(unread.of == bytes.len() as u64 && unread.bytes >= packed.len() as u64, "{damage}");
+    }
+}
+
+fn frames_in_memory_keep_the_damage_of_their_source() {
+    let sample = &samples()[0];
+    let cut = &sample[..sample.len() - 1];
+    let source = Chunks { bytes: cut.to_vec(), at: 0, chunk: usize::MAX };
+    let mut reader = Reader::new("test", Box::new(source), None).unwrap();
+    let frames = Frames::read_all(&mut reader).unwrap();
+    assert_eq!(frames.len(), 4);
+    assert_eq!(frames.damage(), reader.damage());
+    assert!(frames.damage().is_some());
 }

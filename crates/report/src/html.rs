@@ -1,71 +1,24 @@
 //! A [`Page`] as one self-contained HTML file: no script, no network, light, dark and print.
 //!
-//! Everything is escaped by `maud`, and control characters are replaced before that. A file is written
-//! completely or not at all: [`write()`] fills a temporary file in the same folder and renames it.
+//! Everything is escaped by `maud`, and control characters are replaced before that.
 
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::file::WriteError;
 use crate::page::{Block, Card, Page, Section};
 use crate::plot::{HALF, Plot, WIDE};
 use crate::table::{Cell, Column, Content, Table, Tone};
 use crate::text::clean;
 use crate::theme;
 
-/// Why a page could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: cannot write the page: {source}; name a file in a folder that exists and is writable", path.display())]
-pub struct WriteError {
-    /// The file that was to be written; it is unchanged.
-    pub path: PathBuf,
-    /// The error of the system.
-    pub source: std::io::Error,
-}
-
-/// Writes `page` to `path` completely or not at all: a temporary file in the same folder replaces it.
+/// Writes `page` to `path` completely or not at all.
 ///
 /// # Errors
 /// [`WriteError`]; an existing file at `path` is then unchanged.
 pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
-    let failed = |source| WriteError { path: path.to_path_buf(), source: of_system(source) };
-    // Links are followed to their target. A device or pipe is written to and not replaced: a rename to
-    // /dev/null would replace the device by a file.
-    let target = path.canonicalize();
-    let path = target.as_deref().unwrap_or(path);
-    if path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir()) {
-        return std::fs::write(path, page.to_html()).map_err(failed);
-    }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let fill = || -> std::io::Result<()> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".flowyard-").suffix(".html");
-        // By default only the owner can read a temporary file; a report has the permissions of the umask.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder)?;
-        file.write_all(page.to_html().as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
-    };
-    fill().map_err(failed)
-}
-
-/// The error of the system without the name of the temporary file, which the user does not know.
-fn of_system(error: std::io::Error) -> std::io::Error {
-    match (error.get_ref(), error.kind()) {
-        (None, _) => error,
-        // The words of the standard library for this kind are "entity not found".
-        (_, ErrorKind::NotFound) => {
-            std::io::Error::new(ErrorKind::NotFound, "the folder does not exist")
-        }
-        (_, kind) => kind.into(),
-    }
+    crate::file::write(path, "page", page.to_html().as_bytes())
 }
 
 const fn tone_class(tone: Tone) -> Option<&'static str> {
@@ -315,19 +268,5 @@ mod tests {
         assert_eq!(prose("a `b<` c").into_string(), "a <code>b&lt;</code> c");
         assert_eq!(prose("a ` b").into_string(), "a ` b");
         assert_eq!(prose("`x` y ` z").into_string(), "<code>x</code> y ` z");
-    }
-
-    #[test]
-    fn a_page_is_written_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("report.html");
-        write(&path, &Page::new("first")).unwrap();
-        write(&path, &Page::new("second")).unwrap();
-        assert!(std::fs::read_to_string(&path).unwrap().contains("<h1>second</h1>"));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary is left");
-        let nowhere = folder.path().join("missing/report.html");
-        let error = write(&nowhere, &Page::new("x")).unwrap_err();
-        assert!(error.to_string().contains("missing/report.html"), "{error}");
-        assert!(error.to_string().contains("the folder does not exist"), "{error}");
     }
 }

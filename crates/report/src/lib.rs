@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod exhibit;
+pub mod file;
 pub mod html;
 pub mod json;
 pub mod num;

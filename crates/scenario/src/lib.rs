@@ -40,7 +40,7 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::parse`], and when the file cannot be read.
     pub fn read(name: &str, path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path);
+        let text = flowyard_config::file::text(path);
         Self::parse(name, &text.map_err(|error| ConfigError::unread(name, &error))?)
     }
 

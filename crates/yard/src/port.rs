@@ -62,9 +62,14 @@ pub trait Rx: Send {
     /// Returns the buffers of frames that were not received yet.
     fn close(&mut self, _pool: &mut Pool) {}
 
-    /// Remarks for the user at the end: damage, skipped frames.
+    /// Remarks for the user at the end, such as on skipped frames.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Why not everything could be received, such as a damaged capture, and how to fix it.
+    fn failure(&self) -> Option<String> {
+        None
     }
 }
 
@@ -93,9 +98,9 @@ pub trait Tx: Send {
 /// What the ports of a core report when they are closed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Closed {
-    /// Remarks for the user: damage, skipped frames.
+    /// Remarks for the user, such as on skipped frames.
     pub remarks: Vec<String>,
-    /// Why ports could not transmit everything.
+    /// Why ports could not receive or transmit everything.
     pub failed: Vec<String>,
 }
 

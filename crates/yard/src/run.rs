@@ -91,9 +91,9 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// The counters that table entries name.
     pub counts: Vec<CountOutcome>,
-    /// Remarks for the user: damaged captures, cores that are not pinned.
+    /// Remarks for the user, such as on cores that are not pinned.
     pub remarks: Vec<String>,
-    /// Why ports could not transmit everything, such as a full disk.
+    /// Why ports could not receive or transmit everything, such as a damaged capture or a full disk.
     pub failed: Vec<String>,
     /// Frames still inside, by the accounting of the pool: 0 unless a core died.
     pub held: usize,
@@ -334,6 +334,7 @@ fn core_thread(
     shared.left.fetch_add(1, Ordering::Release);
     let mut closed = core.close_ports();
     closed.remarks.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
+    closed.failed.iter().for_each(|failed| tracing::error!(core = core.id(), "{failed}"));
     closed.remarks.splice(..0, remarks);
     let (stages, counts) = (core.stages(), core.counts());
     Gone { counters: core.counters(), stages, counts, closed, died }

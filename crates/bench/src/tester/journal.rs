@@ -36,6 +36,10 @@ impl StateFile {
         let fail = |error: std::io::Error| {
             Error::input(format!("{name}: {error}; --state needs a state file or a new file"))
         };
+        // A FIFO would be waited for, and a device read without end.
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            return Err(fail(std::io::Error::other("it is not a regular file")));
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -67,7 +71,9 @@ impl StateFile {
         file.set_len(whole).map_err(fail)?;
         std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(whole)).map_err(fail)?;
         if whole == 0 {
-            writeln!(file, "{about}").map_err(fail)?;
+            let written = file.write_all(format!("{about}\n").as_bytes());
+            written
+                .map_err(|error| Error::Failed(anyhow::Error::new(error).context(name.clone())))?;
         }
         Ok(Self { known: known.into_iter(), file: Some(file), name })
     }

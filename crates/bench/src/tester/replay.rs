@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flowyard_frame::Nanos;
-use flowyard_ports::{Source, pcap};
+use flowyard_ports::{Damage, Source, pcap};
 use flowyard_rfc2544::traffic::{Capture, Captured, rewrite};
 
 use crate::Error;
@@ -11,12 +11,12 @@ use crate::Error;
 /// Maximum number of frames; the rest of a longer capture is ignored.
 const MOST: usize = 1 << 20;
 
-/// Reads the capture in the file at `path`.
+/// Reads the capture in the file at `path`; and its damage, if only a part of it can be read.
 ///
 /// # Errors
 ///
 /// When the file is not a readable capture with at least two frames.
-pub fn read(path: &Path) -> Result<Capture, Error> {
+pub fn read(path: &Path) -> Result<(Capture, Option<Damage>), Error> {
     let name = path.display().to_string();
     let fail = |error: &dyn std::fmt::Display| Error::input(format!("--replay {name}: {error}"));
     let mut source = pcap::open(path).map_err(|error| fail(&error))?;
@@ -39,5 +39,5 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
     }
     let frames =
         frames.iter().map(|&(time, wire_len, ref bytes)| Captured { time, wire_len, bytes });
-    Ok(Capture::new(&name, rewrite(frames)))
+    Ok((Capture::new(&name, rewrite(frames)), source.damage().cloned()))
 }

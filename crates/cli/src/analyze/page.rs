@@ -1,19 +1,11 @@
 //! An [`Analysis`] as one self-contained HTML page with plots.
 
-use std::path::Path;
-
 use flowyard_analyze::{Analysis, PolicySummary};
-use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
+use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, num};
 
 use super::tables;
-use crate::stop::{Stop, bad_input};
 
-/// Writes the page to `path`. If that fails, `path` stays as it was.
-pub(crate) fn write(analysis: &Analysis, command: &str, path: &Path) -> Result<(), Stop> {
-    html::write(path, &page(analysis, command)).map_err(bad_input)
-}
-
-fn page(analysis: &Analysis, command: &str) -> Page {
+pub(super) fn page(analysis: &Analysis, command: &str) -> Page {
     let traffic = &analysis.traffic;
     let mut page = Page::new("Which core gets each packet")
         .subtitle(tables::capture_line(analysis))

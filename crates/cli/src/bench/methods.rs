@@ -9,7 +9,7 @@ use flowyard_bench::tester::journal::StateFile;
 use flowyard_bench::tester::{Command, LiveBench, Port, replay};
 use flowyard_frame::Nanos;
 use flowyard_report::text::paragraph;
-use flowyard_report::{Unit, html, num};
+use flowyard_report::{Unit, num};
 use flowyard_rfc2544::compliance::judge;
 use flowyard_rfc2544::document::{self, Document, Time};
 use flowyard_rfc2544::profile::Profile;
@@ -21,6 +21,7 @@ use flowyard_rfc2544::{Dut, dut::YardDut};
 
 use super::options::Options;
 use super::{qualify, values};
+use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -125,7 +126,13 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     if !(0.01..=100.0).contains(&speed) {
         return Err(bad_input(format!("--speed: must be 0.01 to 100, not {speed}")));
     }
-    let capture = args.replay.as_deref().map(replay::read).transpose()?;
+    let (capture, damage) = match args.replay.as_deref().map(replay::read).transpose()? {
+        Some((capture, damage)) => (Some(capture), damage),
+        None => (None, None),
+    };
+    if let Some(damage) = &damage {
+        output::note(&format!("--replay: only a part of the capture is replayed: {damage}"));
+    }
     let fourteen_hours = Duration::from_secs(14 * 3600);
     let duration = match (args.duration, &capture) {
         (Some(duration), _) => values::time("--duration", duration)?,
@@ -152,12 +159,14 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
         profile.flows = capture.flows();
         profile.set_mix(Mix::Replay(capture)).map_err(bad_input)?;
     }
-    run(&args.options, &profile)
+    run(&args.options, &profile)?;
+    damage.map_or(Ok(()), |damage| Err(Stop::Failed(damage.into())))
 }
 
 /// Runs a profile on the simulated device, or between interfaces, and prints the results.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
+    let file = OutFile::new(options.html.as_ref(), "page")?;
     let is_real = !options.interfaces.is_empty();
     let time = if is_real { Time::Real } else { Time::Virtual };
     let ports = profile.topology.ports();
@@ -195,14 +204,14 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         drops: before.drops(&results),
         results,
     };
-    if let Some(path) = &options.html {
-        let page = document::page(&document, &output::command_line(), &crate::clock::date());
-        html::write(path, &page).map_err(bad_input)?;
-    }
+    let page = || document::page(&document, &output::command_line(), &crate::clock::date());
+    let written = file.map_or(Ok(()), |file| file.write_page(&page()));
     if options.json {
-        return output::json(SCHEMA, document);
+        output::json(SCHEMA, document)?;
+    } else {
+        output::text(&text(&document))?;
     }
-    output::text(&text(&document))
+    written
 }
 
 /// What to say when the measurement is interrupted: how its trials can be used.

@@ -7,7 +7,7 @@ use flowyard_nicsim::config::Config;
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
 use flowyard_nicsim::run::Outcome;
 use flowyard_ports::pcap::{Format, Writer};
-use flowyard_ports::{Source, pcap};
+use flowyard_ports::{Damage, Source, pcap};
 use flowyard_wire::LinkType;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,13 +16,13 @@ use crate::stop::{Stop, bad_input};
 
 /// The frames of a capture, with times relative to the first. Frames truncated by the snapshot length are
 /// extended with zeros. Frames that this link cannot carry (not Ethernet, longer than 1518 bytes) are
-/// skipped, and their number is printed.
-pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
-    let mut source = pcap::open(file).map_err(bad_input)?;
+/// skipped, and their number is printed. And the damage of the capture, if it can be read only in part.
+pub(super) fn arrivals(file: &str) -> Result<(Vec<Arrival>, Option<Damage>), Stop> {
+    let mut source = pcap::open(file)?;
     let (mut frames, mut left_out): (Vec<Arrival>, u64) = (Vec::new(), 0);
     let mut first = None;
     loop {
-        let burst = source.read().map_err(bad_input)?;
+        let burst = source.read()?;
         if burst.is_empty() {
             break;
         }
@@ -38,8 +38,9 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
             frames.push((record.time.saturating_sub(start), frame));
         }
     }
-    if let Some(damage) = source.damage() {
-        return Err(bad_input(damage));
+    let damage = source.damage().cloned();
+    if let Some(damage) = damage.as_ref().filter(|_| frames.is_empty()) {
+        return Err(Stop::Failed(damage.clone().into()));
     }
     if frames.is_empty() {
         return Err(bad_input(format!(
@@ -50,7 +51,7 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
         let note = "packets skipped: not Ethernet, or longer than 1518 bytes";
         let _ = writeln!(stderr(), "flowyard: {file}: {left_out} {note}");
     }
-    Ok(frames)
+    Ok((frames, damage))
 }
 
 /// How the frames of a capture arrived in a simulation.

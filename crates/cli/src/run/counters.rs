@@ -28,9 +28,9 @@ pub(crate) struct Report {
     decisions: Vec<DecisionReport>,
     /// Counters that table entries name.
     counters: Vec<NamedCounter>,
-    /// Remarks, such as on damaged captures, in sentences.
+    /// Remarks, such as on cores that are not pinned, in sentences.
     remarks: Vec<String>,
-    /// Outputs that could not be written to the end, and why; the command then ends with status 1.
+    /// Captures that could not be read or written to the end, and why; the command then ends with status 1.
     failed: Vec<String>,
 }
 

@@ -129,5 +129,5 @@ impl Options {
 
 /// Prints a line on standard output.
 pub(super) fn say(line: &str) -> Result<(), Stop> {
-    crate::output::text(&format!("{line}\n"))
+    crate::output::line(&format!("{line}\n"))
 }

@@ -19,6 +19,7 @@ mod simulate;
 mod streams;
 mod switch;
 mod switch_yard;
+mod unwritten;
 mod work;
 mod yard;
 
@@ -40,6 +41,7 @@ flowyard_testkit::tests! {
     mod streams,
     mod switch,
     mod switch_yard,
+    mod unwritten,
     mod work,
 }
 

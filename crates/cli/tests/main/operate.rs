@@ -230,7 +230,7 @@ fn a_socket_has_one_yard_and_outlives_none() {
     yard.child.wait().unwrap();
     assert!(yard.socket().exists(), "a killed yard cleans nothing up");
     yard.restart(&[]);
-    yard.wait_for_log("replacing a stale control socket");
+    yard.wait_for_log("replacing a stale socket");
     assert!(yard.ask(&["show", "cores"]).contains("responds"));
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());

@@ -1,21 +1,28 @@
-//! HTTP server for scrapes: answers `GET /metrics`, one connection after another.
+//! HTTP server for scrapes: answers `GET /metrics`.
+//!
+//! ```text
+//!  accept ──> reading ──whole request──> writing ──sent──> closing ──closed by the client, or late──> gone
+//!    └ if too many are open, one is closed: one that is closing, else the one that has been reading for longest
+//! ```
 //!
 //! The server itself is written here, because a scrape is one GET every few seconds from one known
 //! peer: server crates bring an executor, or are no longer maintained. Requests are parsed by
 //! `httparse`.
 //!
-//! Invariants: a request head has at most 8 KiB and arrives within 2 seconds; every connection is
-//! closed after one response; only method and path of a request have an effect.
+//! Invariants: nothing waits for one connection, so that idle clients do not delay a scrape; a request head has at
+//! most 8 KiB and arrives within 2 seconds, and the answer is taken within 4; at most 128 connections are open;
+//! every connection is closed after one response; only method and path of a request have an effect.
 //! Thread-safety: one thread. Dropping the server ends it.
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
+use flowyard_frame::Nanos;
 use flowyard_yard::Handle;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::page::page;
 
@@ -23,10 +30,22 @@ use super::page::page;
 const LONGEST: usize = 8 << 10;
 /// The most header fields of a request.
 const FIELDS: usize = 64;
-/// The longest wait for a read.
-const WAIT: Duration = Duration::from_millis(500);
-/// The most reads for one request.
-const PIECES: usize = 4;
+/// The most pieces in which a request arrives; each is a reason to parse it again.
+const PIECES: usize = 64;
+/// The most open connections.
+const MOST: usize = 128;
+/// The most connections that are accepted before those that are open are served again.
+const ACCEPTED: usize = 1024;
+const MS: Nanos = 1_000_000;
+/// The time within which a request arrives.
+const READING: Nanos = 2000 * MS;
+/// The time within which the answer is taken.
+const WRITING: Nanos = 4000 * MS;
+/// The time within which the client closes the connection after the answer. If this side closed it at once, bytes
+/// of the client that were not read would make the kernel discard the answer.
+const CLOSING: Nanos = 1000 * MS;
+/// The pause after a connection could not be accepted, for example because no descriptor was free.
+const PAUSE: Nanos = 100 * MS;
 
 /// The metrics server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +79,8 @@ pub fn address(text: &str) -> Result<SocketAddr, MetricsError> {
 pub struct Metrics {
     address: SocketAddr,
     listener: Option<TcpListener>,
-    stop: Arc<AtomicBool>,
+    /// A pipe that is closed to end the thread.
+    stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,8 +92,9 @@ impl Metrics {
     pub fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
         let wrong = |source| MetricsError::Io { address, source };
         let listener = TcpListener::bind(address).map_err(wrong)?;
+        listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
-        Ok(Self { address, listener: Some(listener), stop: Arc::default(), thread: None })
+        Ok(Self { address, listener: Some(listener), stop: None, thread: None })
     }
 
     /// The address on which the server listens.
@@ -88,47 +109,208 @@ impl Metrics {
     /// The thread cannot be started.
     pub fn serve(&mut self, yard: Handle) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
-        let stop = Arc::clone(&self.stop);
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let serve = move || {
-            for stream in listener.incoming() {
-                if stop.load(Ordering::Acquire) {
-                    return;
-                }
-                match stream {
-                    Ok(stream) => drop(answer(stream, &yard)), // errors are those of the client
-                    Err(_) => thread::sleep(Duration::from_millis(100)),
-                }
-            }
+            let (now, page) = (|| yard.now(), || page(&yard));
+            Server { listener, stopped, open: Vec::new(), quiet: 0, now: &now, page: &page }.run();
         };
         self.thread = Some(thread::Builder::new().name("metrics".into()).spawn(serve)?);
+        self.stop = Some(stop);
         Ok(())
     }
 }
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        let woken = TcpStream::connect_timeout(&self.address, Duration::from_millis(100)).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
             let _ended = thread.join();
         }
     }
 }
 
-fn answer(mut stream: TcpStream, yard: &Handle) -> io::Result<()> {
-    stream.set_read_timeout(Some(WAIT))?;
-    stream.set_write_timeout(Some(WAIT * 4))?;
-    let mut head = Vec::new();
-    for _ in 0..PIECES {
-        let mut piece = [0; LONGEST];
-        let got = stream.read(&mut piece)?;
-        head.extend_from_slice(&piece[..got]);
-        if got == 0 || request(&head) != Request::Partial {
-            break;
+/// The state of the thread.
+struct Server<'a> {
+    listener: TcpListener,
+    /// Readable when the server ends.
+    stopped: OwnedFd,
+    /// Oldest first.
+    open: Vec<Connection>,
+    /// Until then, no connection is accepted.
+    quiet: Nanos,
+    now: &'a dyn Fn() -> Nanos,
+    /// Makes the answer to a scrape.
+    page: &'a dyn Fn() -> String,
+}
+
+struct Connection {
+    stream: TcpStream,
+    state: State,
+    /// When it is closed, whatever its state.
+    until: Nanos,
+}
+
+enum State {
+    /// Reads a request, of which this has arrived, in this number of pieces.
+    Reading(Vec<u8>, usize),
+    /// Sends an answer, of which this number of bytes is sent.
+    Writing(Vec<u8>, usize),
+    /// Waits until the client has closed the connection.
+    Closing,
+}
+
+impl Server<'_> {
+    fn run(mut self) {
+        while let Some((is_offered, ready)) = self.wait() {
+            let now = (self.now)();
+            let mut ready = ready.into_iter();
+            self.open.retain_mut(|connection| {
+                let goes_on = match ready.next() {
+                    Some(true) => connection.advance(now, self.page),
+                    _ => true,
+                };
+                goes_on && now < connection.until
+            });
+            if is_offered {
+                self.accept();
+            }
         }
     }
-    let (status, body) = match request(&head) {
-        Request::Metrics => ("200 OK", page(yard)),
+
+    /// Waits for events: whether there are new connections, and which of the open ones can go on. `None` at the end.
+    fn wait(&self) -> Option<(bool, Vec<bool>)> {
+        let now = (self.now)();
+        let times = self.open.iter().map(|connection| connection.until);
+        let quiet = Some(self.quiet).filter(|&until| until > now);
+        let next = times.chain(quiet).min().map(|until| until.saturating_sub(now));
+        let next = next.map(|left| Timespec {
+            tv_sec: (left / 1_000_000_000) as _,
+            tv_nsec: (left % 1_000_000_000) as _,
+        });
+        let listens = if quiet.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut polled =
+            vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.listener, listens)];
+        polled.extend(self.open.iter().map(|connection| {
+            let waits_for = match connection.state {
+                State::Writing(..) => PollFlags::OUT,
+                _ => PollFlags::IN,
+            };
+            PollFd::from_borrowed_fd(connection.stream.as_fd(), waits_for)
+        }));
+        if poll(&mut polled, next.as_ref()).is_err() {
+            return Some((false, Vec::new())); // interrupted by a signal
+        }
+        let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        let (own, open) = polled.split_at(2);
+        let is_offered = quiet.is_none() && is_ready(&own[1]);
+        (!is_ready(&own[0])).then(|| (is_offered, open.iter().map(is_ready).collect()))
+    }
+
+    /// Accepts the connections that wait.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED {
+            let now = (self.now)();
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.close_one();
+                    self.quiet = now + PAUSE;
+                    return;
+                }
+            };
+            if self.open.len() >= MOST {
+                self.close_one();
+            }
+            if stream.set_nonblocking(true).is_ok() {
+                let state = State::Reading(Vec::new(), 0);
+                let mut connection = Connection { stream, state, until: now + READING };
+                // Most requests are there already.
+                if connection.advance(now, self.page) {
+                    self.open.push(connection);
+                }
+            }
+        }
+    }
+
+    /// Closes the connection that is needed least.
+    fn close_one(&mut self) {
+        let closing = |one: &Connection| matches!(one.state, State::Closing);
+        let reading = |one: &Connection| matches!(one.state, State::Reading(..));
+        let open = &self.open;
+        let least = open.iter().position(closing).or_else(|| open.iter().position(reading));
+        if !open.is_empty() {
+            self.open.remove(least.unwrap_or(0));
+        }
+    }
+}
+
+impl Connection {
+    /// Does what can be done without waiting. Returns whether the connection stays open.
+    fn advance(&mut self, now: Nanos, page: &dyn Fn() -> String) -> bool {
+        loop {
+            let done = match &mut self.state {
+                State::Reading(head, pieces) => read(&mut self.stream, head, pieces),
+                State::Writing(answer, sent) => write(&mut self.stream, answer, sent),
+                // One read for each call, so that a client that sends without end delays nobody.
+                State::Closing => {
+                    return match self.stream.read(&mut [0; LONGEST]) {
+                        Ok(more) => more > 0,
+                        Err(error) => is_to_be_repeated(&error),
+                    };
+                }
+            };
+            if let Err(error) = done {
+                return is_to_be_repeated(&error);
+            }
+            (self.state, self.until) = match &self.state {
+                State::Reading(head, _) => (State::Writing(answer(head, page), 0), now + WRITING),
+                _ => {
+                    if self.stream.shutdown(Shutdown::Write).is_err() {
+                        return false;
+                    }
+                    (State::Closing, now + CLOSING)
+                }
+            };
+        }
+    }
+}
+
+/// Whether the call can succeed when the connection is ready again.
+fn is_to_be_repeated(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Reads until the head of a request is complete or cannot become valid.
+fn read(stream: &mut TcpStream, head: &mut Vec<u8>, pieces: &mut usize) -> io::Result<()> {
+    let mut piece = [0; LONGEST];
+    loop {
+        let got = stream.read(&mut piece)?;
+        head.extend_from_slice(&piece[..got]);
+        *pieces += 1;
+        if got == 0 && head.is_empty() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if got == 0 || *pieces == PIECES || request(head) != Request::Partial {
+            return Ok(());
+        }
+    }
+}
+
+fn write(stream: &mut TcpStream, answer: &[u8], sent: &mut usize) -> io::Result<()> {
+    while *sent < answer.len() {
+        match stream.write(&answer[*sent..])? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            more => *sent += more,
+        }
+    }
+    Ok(())
+}
+
+/// The answer to a request.
+fn answer(head: &[u8], page: &dyn Fn() -> String) -> Vec<u8> {
+    let (status, body) = match request(head) {
+        Request::Metrics => ("200 OK", page()),
         Request::Partial => (BAD_REQUEST, format!("{BAD_REQUEST}: use GET /metrics\n")),
         Request::Refused(status) => (status, format!("{status}: use GET /metrics\n")),
     };
@@ -142,8 +324,7 @@ fn answer(mut stream: TcpStream, yard: &Handle) -> io::Result<()> {
     if send_body {
         text += &body;
     }
-    stream.write_all(text.as_bytes())?;
-    stream.shutdown(std::net::Shutdown::Write)
+    text.into_bytes()
 }
 
 const BAD_REQUEST: &str = "400 Bad Request";
@@ -180,40 +361,4 @@ fn request(head: &[u8]) -> Request {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_complete_get_of_metrics_is_answered() {
-        assert_eq!(request(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), Request::Metrics);
-        assert_eq!(request(b"HEAD /metrics?x=1 HTTP/1.0\n\n"), Request::Metrics);
-        for text in ["", "G", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n"] {
-            assert_eq!(request(text.as_bytes()), Request::Partial, "{text:?}");
-        }
-        let status = |text: &str| match request(text.as_bytes()) {
-            Request::Refused(status) => status[..3].to_owned(),
-            other => panic!("{text:?}: {other:?}"),
-        };
-        for (text, wanted) in [
-            ("GET / HTTP/1.1\r\n\r\n", "404"),
-            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
-            ("GET /metrics\r\n\r\n", "400"),
-            ("GET /metrics HTTP/2\r\n\r\n", "400"),
-            ("GET /metrics x HTTP/1.1\r\n\r\n", "400"),
-            ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", "400"),
-            ("\0\u{ff}\r\n\r\n", "400"),
-        ] {
-            assert_eq!(status(text), wanted, "{text:?}");
-        }
-        assert_eq!(status(&"x".repeat(LONGEST + 1)), "431");
-        let fields = "A: b\r\n".repeat(FIELDS + 1);
-        assert_eq!(status(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")), "431");
-    }
-
-    #[test]
-    fn a_port_alone_is_on_loopback() {
-        assert_eq!(address("9464").unwrap().to_string(), "127.0.0.1:9464");
-        assert_eq!(address("[::1]:0").unwrap().to_string(), "[::1]:0");
-        assert!(address("localhost").unwrap_err().to_string().contains("127.0.0.1:9464"));
-    }
-}
+mod tests;

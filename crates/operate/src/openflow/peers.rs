@@ -4,9 +4,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -20,6 +18,7 @@ use super::endpoint::{Endpoint, Transport};
 use super::link::{Dialed, dial};
 use super::shared::{Part, Shared, Status, Threads};
 use super::sync::lock;
+use crate::socket::{self, SocketError, SocketFile};
 
 /// The most connections at a time on one listening address.
 const MOST: usize = 64;
@@ -145,7 +144,11 @@ impl Dialer {
 
 enum Listener {
     Tcp(TcpListener, bool),
-    Unix(UnixListener),
+    /// The socket is removed with the listener.
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
 }
 
 /// A bound listening address.
@@ -167,14 +170,22 @@ pub(super) fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
             Listener::Tcp(listener, is_tls)
         }
         Transport::Unix(path) => {
-            let listener = unix(path)?;
-            // Who can write to the socket can control the switch, whatever the umask says.
-            std::fs::set_permissions(&*path, std::fs::Permissions::from_mode(0o600))?;
+            // Who can write to the socket can control the switch.
+            let (listener, file) = socket::bind(path, 0o600, None).map_err(failed)?;
             listener.set_nonblocking(true)?;
-            Listener::Unix(listener)
+            Listener::Unix { listener, _file: file }
         }
     };
     Ok(Bound { listener, endpoint })
+}
+
+/// The error for a Unix socket that cannot be bound.
+fn failed(error: SocketError) -> io::Error {
+    match error {
+        SocketError::Io(error) => error,
+        SocketError::Taken => io::Error::new(io::ErrorKind::AddrInUse, error.to_string()),
+        error => io::Error::other(error.to_string()),
+    }
 }
 
 /// Warns if hosts can connect that need no certificate.
@@ -196,28 +207,13 @@ pub(super) fn listen(bound: Bound, shared: &Shared, threads: &mut Threads) -> io
     threads.spawn("of-listen", move || accept_all(&bound.listener, &bound.endpoint, &shared))
 }
 
-/// Binds a Unix socket. An existing socket on which no process listens is replaced.
-fn unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
-            if !socket || UnixStream::connect(path).is_ok() {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        done => done,
-    }
-}
-
 fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
     let open = Arc::new(AtomicUsize::new(0));
     thread::scope(|scope| {
         while !shared.stops() {
             let fd = match listener {
                 Listener::Tcp(listener, _) => listener.as_fd(),
-                Listener::Unix(listener) => listener.as_fd(),
+                Listener::Unix { listener, .. } => listener.as_fd(),
             };
             let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
@@ -245,9 +241,6 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             }
         }
     });
-    if let Transport::Unix(path) = &endpoint.transport {
-        let _ = std::fs::remove_file(path);
-    }
 }
 
 fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
@@ -258,7 +251,7 @@ fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
             let tls = tls.transpose();
             tls.and_then(|tls| Dialed::tcp(stream, tls)).map(|link| (link, peer.to_string()))
         }
-        Listener::Unix(listener) => {
+        Listener::Unix { listener, .. } => {
             let (stream, _) = listener.accept().ok()?;
             Dialed::unix(stream).map(|link| (link, "unix".into()))
         }

@@ -43,6 +43,11 @@ impl<R: Read> Gunzip<R> {
         &self.from
     }
 
+    /// The number of bytes that were read and not decompressed.
+    pub(super) const fn held(&self) -> u64 {
+        (self.end - self.start) as u64
+    }
+
     /// Decompresses at least one byte into `out`, which is not empty; 0 means the end.
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, Failed> {
         loop {

@@ -103,6 +103,14 @@ impl Input {
         }
     }
 
+    /// For a gzip file, how many of its bytes were decompressed.
+    pub(super) fn unpacked(&self) -> Option<u64> {
+        match &self.from {
+            From::Gzip(gzip) => Some(gzip.get_ref().count - gzip.held()),
+            From::Plain(_) | From::Nothing => None,
+        }
+    }
+
     /// Reads once to extend the shown bytes; makes space for at least `need` of them.
     pub(super) fn fill(&mut self, need: usize) -> Result<Filled, Error> {
         debug_assert!(self.end - self.start < need && need <= CAPACITY);

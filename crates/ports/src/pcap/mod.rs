@@ -37,7 +37,7 @@ use self::{
     sniff::Kind,
 };
 use crate::burst::{Burst, Progress, Records, Skipped, Source};
-use crate::error::{Damage, Error, Fault};
+use crate::error::{Damage, Error, Fault, Unread};
 
 pub use crate::limits::MAX_PACKET;
 pub use ender::Ender;
@@ -141,7 +141,12 @@ impl Reader {
     fn end(&mut self, offset: u64, fault: Option<Fault>) -> Result<(), Error> {
         self.ended = true;
         let (file, packets) = (self.name.clone(), self.packets());
-        self.damage = fault.map(|fault| Damage { file: file.clone(), offset, packets, fault });
+        let done = self.input.unpacked().unwrap_or(offset);
+        // The file may have grown since it was opened.
+        let unread = self.total.map(|of| Unread { bytes: of.saturating_sub(done), of });
+        let unread = unread.filter(|unread| unread.bytes > 0);
+        self.damage =
+            fault.map(|fault| Damage { file: file.clone(), offset, packets, fault, unread });
         match self.skips().next() {
             Some((number, _)) if self.given == 0 => {
                 Err(Error::LinkType { file, number: number.into() })
@@ -167,10 +172,15 @@ impl Reader {
             match step.stop {
                 Stop::Full => {}
                 Stop::Bad(fault) => self.end(offset, Some(fault))?,
-                Stop::More { inside, need, whole } => match self.input.fill(need)? {
-                    Filled::Some => {}
-                    Filled::Damaged(fault) => self.end(offset, Some(fault))?,
-                    Filled::End => {
+                Stop::More { inside, need, whole } => match self.input.fill(need) {
+                    // Packets were delivered already: they are not lost by an error behind them.
+                    Err(Error::Io { source, .. }) if self.packets() > 0 => {
+                        self.end(offset, Some(Fault::Read(source.to_string())))?;
+                    }
+                    Err(error) => return Err(error),
+                    Ok(Filled::Some) => {}
+                    Ok(Filled::Damaged(fault)) => self.end(offset, Some(fault))?,
+                    Ok(Filled::End) => {
                         let (have, need) = (gone + self.input.shown().len() as u64, whole.into());
                         let is_cut = have > 0 && !self.was_ended();
                         self.end(offset, is_cut.then_some(Fault::Cut { inside, have, need }))?;

@@ -109,7 +109,8 @@ fn whole(name: &str, input: &mut Input, want: usize, inside: &'static str) -> Re
 }
 
 fn damage(name: &str, input: &Input, fault: Fault) -> Error {
-    Damage { file: name.to_owned(), offset: input.offset(), packets: 0, fault }.into()
+    let (file, offset) = (name.to_owned(), input.offset());
+    Damage { file, offset, packets: 0, fault, unread: None }.into()
 }
 
 /// The error for a file that is not a capture.

@@ -34,7 +34,8 @@ pub struct Destination {
     path: PathBuf,
     part: PathBuf,
     file: File,
-    is_named: bool,
+    /// Whether the file is not removed.
+    is_kept: bool,
 }
 
 impl Destination {
@@ -51,21 +52,25 @@ impl Destination {
         }
         let (part, file) =
             create_part(&path).map_err(|source| failed(&path, "create", None, source))?;
-        Ok(Self { path, part, file, is_named: false })
+        Ok(Self { path, part, file, is_kept: false })
     }
 
-    /// Gives the file its final name, replacing any file of that name.
-    fn name(&mut self) -> Result<(), Error> {
-        let named = fs::rename(&self.part, &self.path);
-        named.map_err(|source| failed(&self.path, "rename the finished file", None, source))?;
-        self.is_named = true;
-        Ok(())
+    /// Gives the file its final name, replacing any file of that name. If that fails, the file stays under its
+    /// temporary name.
+    fn name(&mut self, records: u64) -> Result<(), Error> {
+        self.is_kept = true;
+        fs::rename(&self.part, &self.path).map_err(|source| Error::Unnamed {
+            file: self.path.display().to_string(),
+            part: self.part.display().to_string(),
+            records,
+            source,
+        })
     }
 }
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        if !self.is_named {
+        if !self.is_kept {
             // An error cannot be reported here; the name of a leftover file ends in ".part".
             drop(fs::remove_file(&self.part));
         }
@@ -144,15 +149,18 @@ impl Writer {
         if let Err(source) = self.to.file.sync_data() {
             return Err(self.keep(failed(&self.to.path, "write", Some(self.offset), source)));
         }
-        self.to.name()
+        self.to.name(self.records)
     }
 
     /// Gives the file its final name after `error`, with the records in it.
     fn keep(&mut self, error: Error) -> Error {
-        if self.records == 0 || self.to.name().is_err() {
+        if self.records == 0 {
             return error;
         }
-        Error::Kept { source: Box::new(error), records: self.records }
+        match self.to.name(self.records) {
+            Ok(()) => Error::Kept { source: Box::new(error), records: self.records },
+            Err(unnamed) => Error::Both(Box::new(error), Box::new(unnamed)),
+        }
     }
 
     /// Adds a record.
@@ -272,5 +280,19 @@ mod tests {
                 assert_eq!(found, (ends[records], records as u64), "{format:?} cut at {cut}");
             }
         }
+    }
+
+    #[test]
+    fn a_capture_that_cannot_get_its_name_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.pcap");
+        let mut writer = Writer::create(&path, Format::PcapNanos, LinkType::Ethernet).unwrap();
+        writer.write(1, 60, &[7; 60]).unwrap();
+        fs::create_dir(&path).unwrap();
+        let part = writer.to.part.clone();
+        let said = writer.finish().unwrap_err().to_string();
+        let told = format!("its 1 frames are in {}, which you can rename", part.display());
+        assert!(said.contains("cannot be renamed: ") && said.ends_with(&told), "{said}");
+        assert_eq!(fs::metadata(part).unwrap().len(), 24 + 16 + 60);
     }
 }

@@ -3,8 +3,8 @@
 //! A burst of the source is copied into the pool at once; its frames are then released when they
 //! are due. A source can wait: while the pool is empty it is not read, and nothing is lost.
 
-use crate::burst::{Burst, Progress, Source};
-use crate::error::Error;
+use crate::burst::{Burst, Progress, Skipped, Source};
+use crate::error::{Damage, Error};
 use crate::mem::Frames;
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Nanos};
 
@@ -142,9 +142,11 @@ impl Rx for SourceRx {
 
     fn remarks(&self) -> Vec<String> {
         let skipped = self.source.skipped().into_iter();
-        let skipped = skipped.map(|s| format!("{} frames skipped: {}", s.packets, s.reason));
-        let damage = self.source.damage().map(ToString::to_string);
-        self.failed.iter().cloned().chain(damage).chain(skipped).collect()
+        skipped.map(|s| format!("{} frames skipped: {}", s.packets, s.reason)).collect()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failed.clone().or_else(|| self.source.damage().map(ToString::to_string))
     }
 }
 
@@ -176,5 +178,13 @@ impl Source for Repeat {
     /// The progress in captured bytes of the current pass.
     fn progress(&self) -> Progress {
         self.frames.progress()
+    }
+
+    fn damage(&self) -> Option<&Damage> {
+        self.frames.damage()
+    }
+
+    fn skipped(&self) -> Vec<Skipped> {
+        self.frames.skipped()
     }
 }

@@ -115,10 +115,11 @@ impl Core {
             .iter()
             .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| tell(*port, text)));
         let remarks = received.collect();
-        let failed = exits
+        let unread = entry.ended.iter().filter_map(|(port, rx)| Some(tell(*port, rx.failure()?)));
+        let unsent = exits
             .iter_mut()
             .filter_map(|Exit { port, tx, .. }| tx.close().err().map(|text| tell(*port, text)));
-        Closed { remarks, failed: failed.collect() }
+        Closed { remarks, failed: unread.chain(unsent).collect() }
     }
 
     /// Cleans up after this core died: its frames are completed as dropped, so that frames of other cores do
