@@ -13,6 +13,7 @@ mod clock;
 mod doctor;
 mod explain;
 mod figures;
+mod health_commands;
 mod help;
 mod interrupt;
 mod lb;
@@ -82,6 +83,9 @@ enum Command {
     Completions(manual::Completions),
     /// Write manual pages for man(1)
     Man(manual::Man),
+    /// Run the commands of health checks; `flowyard run` starts this
+    #[command(hide = true)]
+    HealthCommands,
 }
 
 fn main() -> ExitCode {
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
+        Command::HealthCommands => health_commands::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,11 +2,11 @@
 //! counters at the end.
 //!
 //! SIGINT and SIGTERM drain: ports stop receiving, and all frames inside are processed and transmitted. A
-//! second signal ends the process at once. SIGHUP reads the configuration again and replaces the tables
-//! without stopping.
+//! second signal ends the process at once, and so does the first one while it starts. SIGHUP reads the
+//! configuration again and replaces the tables without stopping.
 //!
-//! Order of the start: open ports, control socket and metrics; drop privileges; start threads. Nothing after
-//! that needs a privilege.
+//! Order of the start: open ports, control socket and metrics; start the process that runs the commands of health
+//! checks; drop privileges; start threads. Nothing after that needs a privilege.
 
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use self::open::Open;
+use self::reload::Reload;
+use self::signals::Signals;
 use flowyard_config::Config;
 use flowyard_flow::Secret;
 use flowyard_operate::doctor::{Here, Wanted, offline};
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
-use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
 use flowyard_yard::Parts;
 use flowyard_yard::run::{Outcome, Running};
 use rustix::rand::{GetRandomFlags, getrandom};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::logs::{self, LogArgs};
 use crate::output::{self, Progress, style};
@@ -35,6 +35,8 @@ use crate::stop::{Stop, bad_input};
 mod capacity;
 mod counters;
 mod open;
+mod reload;
+mod signals;
 mod switch;
 
 pub(crate) use counters::Report;
@@ -116,10 +118,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
-    let mut config = read(args)?;
+    let signals = Signals::catch()?;
+    let mut config = reload::read(&args.config, args.pace.as_deref())?;
     config.set_secret(draw()?);
-    let ender = Ender::new()?;
-    config.end_captures_with(ender.clone());
+    config.end_captures_with(signals.ender());
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
@@ -130,7 +132,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let clock = crate::clock::new();
     if !args.check {
         args.log.start(); // before the ports open, which report how
+        open::warn_of_readable_secrets(&config, args);
     }
+    let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
     let opened = Arc::clone(&is_open);
     // What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
@@ -149,18 +153,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         let name = args.config.display();
         return output::text(&format!("{name}: the configuration is valid\n{holds}"));
     }
-    let signals = Signals::catch(ender)?;
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
-    let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
-    open::give_up(args, &Wanted::of(&setup), writes)?;
+    // The last step that needs root.
+    let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
+    open::give_up(&config, args, &Wanted::of(&setup))?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
+    signals.started();
     let yard = yard.start(clock);
     let handle = yard.handle();
     let _open = open.serve(&handle)?; // serves until the end of this function
-    let _checks = Checker::start(&handle, config.checks_per_second())?;
+    let may_run_commands = commands.can_run();
+    let _checks = Checker::start(&handle, config.checks_per_second(), commands)?;
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let outcome = attend(yard, config, args, &signals, &agent_runs);
+    let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands };
+    let outcome = attend(yard, config, args, &beside);
     print(&outcome, args.json)?;
     verdict(&outcome)?;
     if agent_runs() {
@@ -207,43 +214,18 @@ fn draw() -> Result<Secret, Stop> {
     }
 }
 
-fn read(args: &Args) -> Result<Config, Stop> {
-    let mut config = Config::read(&args.config).map_err(bad_input)?;
-    if let Some(pace) = &args.pace {
-        config.set_pace(pace).map_err(|what| bad_input(format!("--pace: {what}")))?;
-    }
-    Ok(config)
-}
-
-/// Signals that have arrived and are not handled yet.
-struct Signals {
-    /// Ends captures that wait for a pipe.
-    ender: Ender,
-    stop: Arc<AtomicBool>,
-    reload: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn catch(ender: Ender) -> Result<Self, Stop> {
-        let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset and sets it, the second one exits.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-            signal_hook::flag::register(signal, Arc::clone(&stop))?;
-        }
-        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
-        Ok(Self { ender, stop, reload })
-    }
+/// What happens beside a run.
+struct Beside<'a> {
+    signals: &'a Signals,
+    /// Whether the OpenFlow agent runs, if there is one.
+    agent_runs: &'a dyn Fn() -> bool,
+    /// Whether health checks can run commands.
+    may_run_commands: bool,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
-fn attend(
-    yard: Running,
-    mut config: Config,
-    args: &Args,
-    signals: &Signals,
-    agent_runs: &dyn Fn() -> bool,
-) -> Outcome {
+fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -> Outcome {
+    let Beside { signals, agent_runs, may_run_commands } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
@@ -254,26 +236,31 @@ fn attend(
     if config.chooses_by_drawn_seed() {
         tracing::info!("{DRAWN}");
     }
+    let mut reload = Reload::default();
     while !yard.is_done() {
-        if signals.stop.load(Ordering::Relaxed) && !stopped {
-            tracing::info!("draining: ports receive no more frames");
+        let is_over = signals.stop();
+        let why = if is_over { None } else { gave_up(&yard, agent_runs) };
+        if !stopped && (is_over || why.is_some()) {
+            match why {
+                Some(why) => tracing::error!("{why}; draining"),
+                None => tracing::info!("draining: ports receive no more frames"),
+            }
             service.stopping();
-            signals.ender.end();
-            yard.stop();
-            stopped = true;
-        }
-        if !stopped && let Some(why) = gave_up(&yard, agent_runs) {
-            tracing::error!("{why}; draining");
-            service.stopping();
-            signals.ender.end();
+            reload.cancel();
+            signals.ender().end();
             yard.stop();
             stopped = true;
         }
         service.watch(&handle);
-        if signals.reload.swap(false, Ordering::Relaxed) {
-            service.reloading();
-            reload(&yard, &mut config, args);
+        if reload.has_ended(&mut config) && !stopped {
             service.ready(&name);
+        }
+        if !stopped && !reload.is_busy() && signals.reload() {
+            service.reloading();
+            reload.begin(&handle, &config, args, may_run_commands);
+            if !reload.is_busy() {
+                service.ready(&name);
+            }
         }
         if bar.raw().is_some() {
             let total = yard
@@ -299,26 +286,6 @@ fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str
         return Some("the OpenFlow agent ended unexpectedly");
     }
     yard.has_failed().then_some("an output cannot be written any more")
-}
-
-/// Reads the configuration again and replaces the tables. A wrong configuration changes nothing.
-fn reload(yard: &Running, config: &mut Config, args: &Args) {
-    // The tables keep the secret of the start.
-    let again = read(args).map(|mut new| {
-        new.keep_secret(config);
-        new
-    });
-    match again.map(|new| config.reload(&new).map(|reload| (reload, new))) {
-        Ok(Ok((reload, new))) => match reload.apply(&yard.handle()) {
-            Ok(()) => {
-                *config = new;
-                tracing::info!("{}: tables reloaded", args.config.display());
-            }
-            Err(error) => tracing::error!("reload refused, nothing changed: {error}"),
-        },
-        Ok(Err(error)) => tracing::error!("reload refused, nothing changed: {error}"),
-        Err(stop) => tracing::error!("reload refused, nothing changed: {stop}"),
-    }
 }
 
 fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {

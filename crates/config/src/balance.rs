@@ -9,7 +9,7 @@ use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeout
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
-use super::{Config, ConfigError, WorkKind, hex, secret};
+use super::{CheckKind, Config, ConfigError, WorkKind, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
 
 mod capacity;
@@ -150,6 +150,19 @@ impl Config {
     #[must_use]
     pub fn checks_per_second(&self) -> u32 {
         self.balance().checks_per_second
+    }
+
+    /// The user that commands of health checks run as, if one is written.
+    #[must_use]
+    pub fn command_user(&self) -> Option<&Spanned<String>> {
+        self.balance.as_ref()?.get_ref().command_user.as_ref()
+    }
+
+    /// Whether a health check runs a command.
+    #[must_use]
+    pub fn runs_commands(&self) -> bool {
+        let checks = self.service.iter().filter_map(|service| service.get_ref().check.as_ref());
+        checks.into_iter().any(|check| check.get_ref().kind == CheckKind::Command)
     }
 
     pub(crate) fn balance(&self) -> BalanceConfig {

@@ -36,6 +36,12 @@ impl Config {
         !self.service.is_empty() && self.yard.seed.is_none() && self.written().is_none()
     }
 
+    /// Whether a seed is written, which is a secret.
+    #[must_use]
+    pub fn has_written_seed(&self) -> bool {
+        self.yard.seed.is_some() || self.written().is_some()
+    }
+
     /// The seed by which backends are chosen: the one in `[balance]`, else that of `[yard]`.
     pub(crate) fn balancer_seed(&self) -> u64 {
         self.written()

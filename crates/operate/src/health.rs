@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The engine's cores take no part: checks use the network stack of the machine, and run with the user
-//! and the capabilities that remain after the start.
+//! and the capabilities that remain after the start; commands run as a user of their own ([`commands`]).
 //!
 //! Invariants: a backend has at most one check in progress; a check begins only when a prober is free,
 //! so that none waits while its timeout runs.
@@ -30,11 +30,13 @@ use flowyard_lb::health::{Change, Health};
 use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
+pub mod commands;
 mod deadline;
 mod http;
 mod probe;
 mod tls;
 
+pub use commands::Commands;
 use deadline::{Deadline, Fault};
 use probe::{Asked, Probe};
 
@@ -53,6 +55,7 @@ const LATE: Nanos = 1_000_000_000;
 #[derive(Debug)]
 pub struct Checker {
     stop: Arc<AtomicBool>,
+    commands: Commands,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -73,22 +76,23 @@ struct Done {
 
 impl Checker {
     /// Starts the health checks of a balancer's backends; `None` if the engine does not run a
-    /// balancer. At most `per_second` checks begin in a second; 0 is no limit.
+    /// balancer. At most `per_second` checks begin in a second; 0 is no limit. `commands` runs commands.
     ///
     /// # Errors
-    /// The scheduler's thread cannot be started.
-    pub fn start(yard: &Handle, per_second: u32) -> io::Result<Option<Self>> {
+    /// A thread cannot be started.
+    pub fn start(yard: &Handle, per_second: u32, commands: Commands) -> io::Result<Option<Self>> {
         let Some(hub) = yard.control_plane::<Hub>() else { return Ok(None) };
+        commands.listen()?;
         let stop = Arc::<AtomicBool>::default();
-        let (stopped, yard) = (Arc::clone(&stop), yard.clone());
+        let (stopped, yard, runs) = (Arc::clone(&stop), yard.clone(), commands.clone());
         let decide = move || {
-            let mut checks = Checks::new(yard, hub, per_second);
+            let mut checks = Checks::new(yard, hub, per_second, runs);
             while !stopped.load(Ordering::Acquire) {
                 checks.step();
             }
         };
         let thread = thread::Builder::new().name("health".into()).spawn(decide)?;
-        Ok(Some(Self { stop, thread: Some(thread) }))
+        Ok(Some(Self { stop, commands, thread: Some(thread) }))
     }
 }
 
@@ -98,6 +102,7 @@ impl Drop for Checker {
         if let Some(thread) = self.thread.take() {
             let _ended = thread.join();
         }
+        self.commands.end();
     }
 }
 
@@ -133,10 +138,11 @@ struct Checks {
     busy: usize,
     /// When the last warning about late checks was logged.
     warned: Option<Nanos>,
+    commands: Commands,
 }
 
 impl Checks {
-    fn new(yard: Handle, hub: Arc<Hub>, per_second: u32) -> Self {
+    fn new(yard: Handle, hub: Arc<Hub>, per_second: u32, commands: Commands) -> Self {
         let (jobs, take_job) = channel();
         let (send_done, done) = channel();
         // Two machines of a cluster must not check at the same times.
@@ -156,6 +162,7 @@ impl Checks {
             probers: 0,
             busy: 0,
             warned: None,
+            commands,
         }
     }
 
@@ -303,14 +310,14 @@ impl Checks {
     /// Starts one more prober.
     fn spawn(&mut self) {
         let (jobs, done) = (Arc::clone(&self.take_job), self.send_done.clone());
-        let yard = self.yard.clone();
+        let (yard, commands) = (self.yard.clone(), self.commands.clone());
         let work = move || {
             loop {
                 let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(Job { backend, asked, probe, timeout }) = next else { return };
                 let now = || yard.now();
                 let began = now();
-                let fault = probe.ask(&asked, Deadline::new(&now, timeout)).err();
+                let fault = probe.ask(&asked, &commands, Deadline::new(&now, timeout)).err();
                 let took = now().saturating_sub(began);
                 if done.send(Done { backend, took, fault }).is_err() {
                     return;

@@ -55,8 +55,42 @@ impl User {
     /// There is no such user, or the lookup failed.
     pub fn find(name: &str) -> Result<Self, PrivilegeError> {
         let wrong = |source| PrivilegeError::Lookup { name: name.into(), source };
-        let account = accounts::user(name).map_err(wrong)?;
-        account.map(Self).ok_or_else(|| PrivilegeError::User(name.into()))
+        Self::look_up(name).map_err(wrong)?.ok_or_else(|| PrivilegeError::User(name.into()))
+    }
+
+    /// The user with this name, if there is one.
+    pub(crate) fn look_up(name: &str) -> io::Result<Option<Self>> {
+        Ok(accounts::user(name)?.map(Self))
+    }
+
+    /// The user with these IDs.
+    pub(crate) const fn new(uid: u32, gid: u32) -> Self {
+        Self(Account { uid, gid })
+    }
+
+    pub(crate) const fn uid(self) -> u32 {
+        self.0.uid
+    }
+
+    pub(crate) const fn gid(self) -> u32 {
+        self.0.gid
+    }
+
+    /// Changes to this user, without any capability or other group.
+    ///
+    /// # Errors
+    /// A system call failed, or root is left in some form.
+    pub(crate) fn become_only(self) -> Result<(), String> {
+        give_up(Some(self), CapabilitySet::empty()).map_err(|error| match error {
+            PrivilegeError::Io { what, source } => format!("{what} failed: {source}"),
+            error => error.to_string(),
+        })?;
+        let left = capabilities(None).map_err(|error| error.to_string())?;
+        let uids = [rustix::process::getuid(), rustix::process::geteuid()];
+        if left.permitted.is_empty() && uids.iter().all(|uid| uid.as_raw() == self.0.uid) {
+            return Ok(());
+        }
+        Err(format!("after the change to user {} it has other rights", self.0.uid))
     }
 }
 

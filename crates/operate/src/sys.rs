@@ -1,14 +1,32 @@
 //! System calls of the doctor: offloads and queues of an interface (the ioctl of ethtool), and whether
-//! the kernel accepts an XDP program. Nothing is changed.
+//! the kernel accepts an XDP program, which change nothing; and that commands inherit no descriptors.
 #![allow(
     unsafe_code,
-    reason = "SIOCETHTOOL and bpf(2) have no safe wrapper in the libraries that are used"
+    reason = "SIOCETHTOOL, bpf(2) and close_range(2) have no safe wrapper in the libraries that are used"
 )]
 
 use std::ffi::c_void;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Programs that this process starts inherit none of its descriptors but the three standard ones. Descriptors
+/// that were opened here are closed in them anyway; this is about those that this process inherited itself.
+pub(crate) fn inherit_nothing() {
+    // SAFETY: this sets the close-on-exec flag of descriptors, and closes none.
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 {
+        return;
+    }
+    // Linux before 5.11.
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for fd in numbers.filter(|&fd| fd > 2) {
+        // SAFETY: as above; a number that is not open any more is an error without effect.
+        let _closed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
 
 /// Read commands of ethtool (linux/ethtool.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +158,19 @@ pub(crate) fn xdp_program() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_descriptor_is_not_inherited() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let fd = file.as_raw_fd();
+        // SAFETY: this clears the close-on-exec flag of a descriptor that is open.
+        let flags = || unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }, 0);
+        assert_eq!(flags(), 0);
+        inherit_nothing();
+        assert_eq!(flags(), libc::FD_CLOEXEC);
+    }
 
     #[test]
     fn the_loopback_interface_answers() {

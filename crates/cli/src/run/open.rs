@@ -1,13 +1,16 @@
 //! The control socket and the metrics of a run, and dropping its privileges.
 
 use std::path::Path;
+use std::process::Command;
 
-use flowyard_config::Config;
-use flowyard_operate::control::{self, Bound, Control, ControlError};
+use flowyard_config::{Config, file};
+use flowyard_operate::control::{self, Bound, Control, ControlError, SocketError};
 use flowyard_operate::doctor::Wanted;
+use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
 use flowyard_yard::Handle;
+use rustix::process::geteuid;
 
 use super::Args;
 use crate::stop::{Stop, bad_input};
@@ -20,8 +23,8 @@ pub(super) struct Open {
 
 impl Open {
     /// Opens the control socket and the metrics by the arguments or the configuration. If the default control
-    /// socket cannot be opened, the run continues without one and logs that; but if another instance uses it,
-    /// the start fails, because both would forward the same frames.
+    /// socket cannot be opened, the run continues without one and logs that; but if another instance uses it, or
+    /// is about to, the start fails, because both would forward the same frames.
     pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
         let control = match args.control.as_deref() {
@@ -30,7 +33,12 @@ impl Open {
             None => match control::default_path(&args.config) {
                 Some(path) => match Bound::bind(&path, group) {
                     Ok(bound) => Some(bound),
-                    Err(error @ ControlError::Taken(_)) => return Err(bad_input(error)),
+                    Err(
+                        error @ (ControlError::Taken(_)
+                        | ControlError::Locked {
+                            source: SocketError::Locked { .. }, ..
+                        }),
+                    ) => return Err(bad_input(error)),
                     Err(error) => {
                         tracing::warn!("no control socket: {error}");
                         None
@@ -74,30 +82,75 @@ impl Open {
     }
 }
 
+/// The user that the commands of health checks run as.
+pub(super) fn commands(config: &Config) -> Result<Planned, Stop> {
+    let wanted = config.command_user();
+    let planned = Planned::new(config.runs_commands(), wanted.map(|user| user.get_ref().as_str()));
+    planned.map_err(|error| {
+        let text = error.to_string();
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, "see docs/security.md"));
+        let span = match wanted {
+            Some(user) => user.span(),
+            None => 0..0,
+        };
+        bad_input(config.error(span, what, fix))
+    })
+}
+
+/// The program that runs the commands of health checks: this one.
+pub(super) fn runner() -> Command {
+    let mut runner = Command::new("/proc/self/exe");
+    runner.arg("health-commands");
+    runner
+}
+
+/// Warns of files with secrets that every user can read.
+pub(super) fn warn_of_readable_secrets(config: &Config, args: &Args) {
+    let seed = config.has_written_seed().then_some((args.config.as_path(), "seed"));
+    let switch = config.switch.as_ref().and_then(|switch| switch.get_ref().key.as_deref());
+    let key = switch.map(|path| (path, "private key"));
+    for (path, what) in seed.into_iter().chain(key).filter(|(path, _)| file::is_for_everyone(path))
+    {
+        let path = path.display();
+        tracing::warn!(
+            "{path}: every user can read this file, and the {what} in it is a secret; chmod 640 {path}"
+        );
+    }
+}
+
 /// Drops all capabilities that are not needed any more, and changes the user if one is given.
 ///
 /// Captures are renamed to their final paths at the end. Root can write into a folder of another user only by
-/// a capability, which is kept (`writes`) if the run writes captures.
-pub(super) fn give_up(args: &Args, wanted: &Wanted, writes: bool) -> Result<(), Stop> {
+/// a capability, which is kept if the run writes captures.
+pub(super) fn give_up(config: &Config, args: &Args, wanted: &Wanted) -> Result<(), Stop> {
     let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
     let ports = if args.drop_all_capabilities { &[][..] } else { &wanted.ports };
     let mut keep = privilege::to_open(ports.iter().map(|port| port.kind.as_str()));
+    let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
     if writes && args.user.is_none() && !args.drop_all_capabilities {
         keep |= privilege::TO_WRITE;
     }
     let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
-        // An explicit --user must succeed. Otherwise dropping privileges is only a precaution, and its
-        // failure must not prevent the run.
-        Err(error) if user.is_none() => {
+        // An explicit --user must succeed, and commands must not inherit capabilities. Otherwise dropping
+        // privileges is only a precaution, and its failure must not prevent the run.
+        Err(error) if user.is_none() && !config.runs_commands() => {
             tracing::warn!("cannot drop privileges: {error}");
             return Ok(());
         }
         Err(error) => return Err(Stop::Failed(error.into())),
     };
+    let kept: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
     if !gone.is_empty() {
-        let kept: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
         tracing::info!(count = gone.len(), ?kept, user = args.user, "capabilities dropped");
+    }
+    if geteuid().is_root() {
+        let kept = if kept.is_empty() { "none".into() } else { kept.join(", ") };
+        tracing::warn!(
+            "this instance keeps the user root (capabilities: {kept}): it can read and change every file of root; --user NAME changes \
+             to another user, who needs write permission for the folders of captures and of the control socket, and \
+             read permission for the configuration"
+        );
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod simulate;
 mod streams;
 mod switch;
 mod switch_yard;
+mod trust;
 mod unwritten;
 mod work;
 mod yard;
@@ -41,6 +42,7 @@ flowyard_testkit::tests! {
     mod streams,
     mod switch,
     mod switch_yard,
+    mod trust,
     mod unwritten,
     mod work,
 }

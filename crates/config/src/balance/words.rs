@@ -57,6 +57,8 @@ pub struct BalanceConfig {
     /// The largest number of health checks that begin in one second, over all backends; 0 is no
     /// limit.
     pub checks_per_second: u32,
+    /// The user that commands of health checks run as if flowyard is started by root; by default `nobody`.
+    pub command_user: Option<Spanned<String>>,
 }
 
 impl Default for BalanceConfig {
@@ -80,6 +82,7 @@ impl Default for BalanceConfig {
             neighbour_ms: 30_000,
             pass: BTreeMap::new(),
             checks_per_second: 1000,
+            command_user: None,
         }
     }
 }

@@ -1,20 +1,16 @@
 //! Probes: run one health check. The call blocks until there is a result or the deadline has passed,
 //! so it must run on its own thread.
 //!
-//! Invariants: a response that is incomplete at the deadline is a failure, however slowly it arrives; a
-//! command that runs at the deadline is killed with all processes of its group.
+//! Invariant: a response that is incomplete at the deadline is a failure, however slowly it arrives.
 //! Thread-safety: a probe is read-only; any thread may use it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use flowyard_lb::check::{Asks, Http};
-use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::commands::Commands;
 use super::deadline::{Deadline, Fault};
 use super::{http, tls};
 
@@ -52,11 +48,16 @@ impl Probe {
         &self.asks
     }
 
-    /// Runs the check and waits for its result.
+    /// Runs the check and waits for its result. `commands` runs the command if it is one.
     ///
     /// # Errors
     /// The check failed or could not run.
-    pub(super) fn ask(&self, asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
+    pub(super) fn ask(
+        &self,
+        asked: &Asked,
+        commands: &Commands,
+        deadline: Deadline<'_>,
+    ) -> Result<(), Fault> {
         match &self.asks {
             Asks::Tcp => connect(asked.addr, deadline).map(|_| ()),
             Asks::Http(wanted) => {
@@ -75,7 +76,7 @@ impl Probe {
                 }
             }
             Asks::Udp { send, expect } => udp(asked.addr, deadline, send, expect.as_deref()),
-            Asks::Command(words) => command(words, asked, deadline),
+            Asks::Command(words) => commands.run(words, asked, deadline),
         }
     }
 }
@@ -136,44 +137,6 @@ fn udp(
         }
         (Err(error), _) => Err(deadline.fault(&error)),
     }
-}
-
-fn command(words: &[String], asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
-    let cannot = |what: String| Fault::Cannot(what);
-    let (program, rest) = words.split_first().ok_or_else(|| cannot("'command' is empty".into()))?;
-    let mut child = Command::new(program)
-        .args(rest)
-        .env("FLOWYARD_ADDRESS", asked.addr.ip().to_string())
-        .env("FLOWYARD_PORT", asked.addr.port().to_string())
-        .env("FLOWYARD_SERVICE", &asked.service)
-        .env("FLOWYARD_BACKEND", &asked.backend)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|error| cannot(format!("'{program}': {error}")))?;
-    loop {
-        match (child.try_wait(), deadline.left()) {
-            (Ok(Some(status)), _) if status.success() => return Ok(()),
-            (Ok(Some(status)), _) => return Err(Fault::wrong(format!("'{program}': {status}"))),
-            (Ok(None), Ok(left)) => std::thread::sleep(Duration::from_millis(2).min(left)),
-            (Ok(None), Err(error)) => {
-                kill(&mut child);
-                return Err(deadline.fault(&error));
-            }
-            (Err(error), _) => {
-                kill(&mut child);
-                return Err(cannot(error.to_string()));
-            }
-        }
-    }
-}
-
-/// Kills a command and all processes of its group.
-fn kill(child: &mut Child) {
-    let _gone = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let _reaped = child.wait();
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::cell::Cell;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use flowyard_frame::Nanos;
 use flowyard_lb::check::Tls;
@@ -18,7 +19,7 @@ fn ask_within(asks: &Asks, addr: SocketAddr, timeout: Nanos) -> Result<(), Fault
     let start = std::time::Instant::now();
     let now = || start.elapsed().as_nanos() as Nanos;
     let asked = Asked { service: "web".into(), backend: "b1".into(), addr };
-    Probe::new(asks).ask(&asked, Deadline::new(&now, timeout))
+    Probe::new(asks).ask(&asked, &Commands::here(), Deadline::new(&now, timeout))
 }
 
 fn ask(asks: &Asks, addr: SocketAddr) -> Result<(), Fault> {
