@@ -2,7 +2,8 @@
 //!
 //! The loader reads the header, the loadable segments, and from the section table the symbols and the
 //! section `.nicprof` (profile ranges; see docs/nic.md). Layout: System V ABI, MIPS supplement. Every offset
-//! is checked against the size of the file. Thread-safety: values only.
+//! is checked against the size of the file, and each byte of the file is loaded once: an image takes time and
+//! memory in proportion to its size. Thread-safety: values only.
 
 use crate::memory::{IMEM_BYTES, SCRATCHPAD_BASE};
 
@@ -73,6 +74,12 @@ pub struct Image {
     pub ranges: Vec<(u32, u32, u32)>,
 }
 
+/// The size of a program header and of a section header.
+const PROGRAM_HEADER: u16 = 32;
+const SECTION_HEADER: u16 = 40;
+/// The longest name in bytes; the rest is left out.
+const NAME: usize = 256;
+
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -102,9 +109,11 @@ impl Image {
         let mut image = Self { entry: bytes.u32(24, "entry point")?, ..Self::default() };
         let (at, size, count) =
             (bytes.u32(28, "header")?, bytes.u16(42, "header")?, bytes.u16(44, "header")?);
+        check_table("program headers", (size, PROGRAM_HEADER), count, 42)?;
+        let mut unread = file.len() as u64;
         for index in 0..count {
             let header = u64::from(at) + u64::from(index) * u64::from(size);
-            image.segment(&bytes, header, index, scratchpad)?;
+            image.segment(&bytes, (header, index), scratchpad, &mut unread)?;
         }
         if image.text.is_empty() {
             return Err(ElfError::Kind { found: "without code at address 0".into(), at: 28 });
@@ -117,9 +126,9 @@ impl Image {
     fn segment(
         &mut self,
         bytes: &Bytes<'_>,
-        at: u64,
-        index: u16,
+        (at, index): (u64, u16),
         scratchpad: u32,
+        unread: &mut u64,
     ) -> Result<(), ElfError> {
         let word = |n: u64| bytes.u32(at + 4 * n, "program header");
         let (kind, offset, addr, size, memory) = (word(0)?, word(1)?, word(2)?, word(4)?, word(5)?);
@@ -127,6 +136,7 @@ impl Image {
             return Ok(());
         }
         let raw = bytes.take(offset.into(), size.into(), "segment")?;
+        once(unread, size.into(), "segments", 28)?;
         let words: Vec<u32> = raw
             .chunks(4)
             .map(|c| c.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
@@ -151,26 +161,27 @@ impl Image {
     }
 
     fn sections(&mut self, bytes: &Bytes<'_>) -> Result<(), ElfError> {
-        let (at, size, count) = (
-            u64::from(bytes.u32(32, "header")?),
-            u64::from(bytes.u16(46, "header")?),
-            u64::from(bytes.u16(48, "header")?),
-        );
+        let at = u64::from(bytes.u32(32, "header")?);
+        let (size, count) = (bytes.u16(46, "header")?, bytes.u16(48, "header")?);
         let names_index = u64::from(bytes.u16(50, "header")?);
         if at == 0 || count == 0 {
             return Ok(()); // a stripped file has no symbols and no profile
         }
+        check_table("section headers", (size, SECTION_HEADER), count, 46)?;
+        let (size, mut unread) = (u64::from(size), bytes.0.len() as u64);
         let word = |section: u64, n: u64| bytes.u32(at + section * size + 4 * n, "section header");
         let names = word(names_index, 4)?;
-        for section in 0..count {
+        for section in 0..u64::from(count) {
             let (name, kind) = (word(section, 0)?, word(section, 1)?);
             let (from, len) = (u64::from(word(section, 4)?), u64::from(word(section, 5)?));
             if kind == 2 && self.symbols.is_empty() {
                 let strings = u64::from(word(word(section, 6)?.into(), 4)?);
+                once(&mut unread, len, "sections", 32)?;
                 for symbol in 0..len / 16 {
                     self.symbol(bytes, from + symbol * 16, strings)?;
                 }
             } else if text_at(bytes, u64::from(names) + u64::from(name))? == ".nicprof" {
+                once(&mut unread, len, "sections", 32)?;
                 for range in 0..len / 12 {
                     let word = |n| bytes.u32(from + range * 12 + n, "profile range");
                     self.ranges.push((word(0)?, word(4)?, word(8)?));
@@ -224,9 +235,26 @@ fn check_kind(bytes: &Bytes<'_>) -> Result<(), ElfError> {
     }
 }
 
+/// Checks that the entries of a table do not overlap; `at` is the offset of the size of an entry.
+fn check_table(what: &str, (size, least): (u16, u16), count: u16, at: u64) -> Result<(), ElfError> {
+    if count > 0 && size < least {
+        let found = format!("an ELF file with {what} of {size} bytes instead of {least}");
+        return Err(ElfError::Kind { found, at });
+    }
+    Ok(())
+}
+
+/// Takes `len` from the bytes of the file that were not read yet; `at` is the offset of the table.
+fn once(unread: &mut u64, len: u64, what: &str, at: u64) -> Result<(), ElfError> {
+    let found = || format!("an ELF file whose {what} are larger than the file together");
+    *unread = unread.checked_sub(len).ok_or_else(|| ElfError::Kind { found: found(), at })?;
+    Ok(())
+}
+
 fn text_at(bytes: &Bytes<'_>, at: u64) -> Result<String, ElfError> {
     let rest = bytes.take(at, (bytes.0.len() as u64).saturating_sub(at).max(1), "name")?;
-    let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len()).min(256);
+    let rest = &rest[..rest.len().min(NAME)];
+    let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
     Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
 }
 

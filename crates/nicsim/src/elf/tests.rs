@@ -58,3 +58,38 @@ fn the_wrong_kind_is_reported_with_its_offset() {
     let error = Image::parse(file, 16 * 1024).unwrap_err().to_string();
     assert!(error.contains("neither the instruction memory"), "{error}");
 }
+
+/// A short file cannot make the loader read a part of it again and again.
+#[test]
+fn headers_that_overlap_are_refused() {
+    let file = Builtin::Rmw.elf();
+    let change = |at: usize, value: u16| {
+        let mut file = file.to_vec();
+        file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        Image::parse(&file, PAD).unwrap_err().to_string()
+    };
+    let error = change(42, 0);
+    assert!(
+        error.contains("with program headers of 0 bytes instead of 32 (offset 0x2a)"),
+        "{error}"
+    );
+    let error = change(46, 39);
+    assert!(
+        error.contains("with section headers of 39 bytes instead of 40 (offset 0x2e)"),
+        "{error}"
+    );
+    let word = |at: usize| u32::from_le_bytes([file[at], file[at + 1], file[at + 2], file[at + 3]]);
+    // All program headers, and then as many as possible, are the first segment.
+    let (at, count) = (word(28) as usize, usize::from(file[44]));
+    let loads = (0..count).map(|index| at + 32 * index).find(|&at| word(at) == 1).unwrap();
+    let header = file[loads..loads + 32].to_vec();
+    let mut file = file.to_vec();
+    let copies = file.len() / word(loads + 16) as usize + 1;
+    let start = file.len() as u32;
+    (0..copies).for_each(|_| file.extend(&header));
+    file[28..32].copy_from_slice(&start.to_le_bytes());
+    file[44..46].copy_from_slice(&(copies as u16 + 9).to_le_bytes());
+    (0..9).for_each(|_| file.extend(&header));
+    let error = Image::parse(&file, PAD).unwrap_err().to_string();
+    assert!(error.contains("whose segments are larger than the file together"), "{error}");
+}
