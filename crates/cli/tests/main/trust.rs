@@ -35,8 +35,8 @@ flowyard_testkit::tests! {
     installed_configurations_are_not_for_everyone,
 }
 
-/// The longest time that a signal may take.
-const SOON: Duration = Duration::from_secs(1);
+/// The longest time that a signal may take: less than what waits would add, with time to spare for busy machines.
+const SOON: Duration = Duration::from_secs(5);
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
@@ -73,13 +73,18 @@ fn a_lock_on_the_folder_of_the_socket_does_not_delay_a_start() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let is_up = up().is_some();
+    let (signalled, mut status) = (Instant::now(), None);
     signal(&child, Signal::TERM);
-    std::thread::sleep(SOON);
-    let status = child.try_wait().unwrap();
+    while status.is_none() && signalled.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(20));
+        status = child.try_wait().unwrap();
+    }
     let _gone = child.kill();
     let _reaped = child.wait();
     assert!(is_up, "it does not start");
-    assert!(status.is_some_and(|status| status.success()), "it does not end: {status:?}");
+    // The socket is there before the start is complete, and a signal ends a start with status 143.
+    let code = status.and_then(|status| status.code());
+    assert!(matches!(code, Some(0 | 143)), "it does not end: {status:?}");
 }
 
 fn a_lock_of_another_start_is_named() {
