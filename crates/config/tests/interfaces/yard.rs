@@ -81,15 +81,23 @@ impl Live {
     /// Waits for this number of log messages. The time limit is long, because the machine may be
     /// busy.
     pub(crate) fn until_told(&self, what: &str, times: usize) {
-        wait_until(what, || self.told(what) >= times);
+        let clock = clock();
+        while self.told(what) < times {
+            let log = || self.log.lock().unwrap().join("\n");
+            assert!(clock() < MINUTE, "not {times} times within a minute: {what}; log:\n{}", log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
+
+/// The longest wait of a test, in nanoseconds.
+const MINUTE: u64 = 60_000_000_000;
 
 /// Waits for a condition.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = clock();
     while !is_so() {
-        assert!(clock() < 60_000_000_000, "not within a minute: {what}");
+        assert!(clock() < MINUTE, "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -177,9 +177,12 @@ impl<L: Link> Monitor<L> {
                     self.report("the interface is in use again".into());
                 }
             }
-            // The next look finds again that the port is not bound.
+            // The next look finds again that the port is not bound, or that the interface has vanished
+            // meanwhile; the error then says nothing about the interface.
             Err(error) => {
-                if !std::mem::replace(&mut self.is_refused, true) {
+                if self.watch.is_still(interface.index)
+                    && !std::mem::replace(&mut self.is_refused, true)
+                {
                     self.report(error.to_string());
                 }
             }

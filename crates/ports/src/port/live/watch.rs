@@ -8,6 +8,10 @@
 //! Whether the port is bound is asked each time the interface is up, because an interface that was
 //! deleted or moved may be back, with the same name and the same index, between two looks.
 //!
+//! The interface may be deleted after the look and before that question. This is why the interface is
+//! looked at again if the port is not bound: the kernel removes the name first and unbinds the port
+//! after that.
+//!
 //! A look that fails changes nothing: it is evidence of nothing.
 //!
 //! Thread-safety: one core's.
@@ -15,7 +19,7 @@
 use flowyard_frame::Nanos;
 
 use super::calls::Link;
-use crate::live::Interface;
+use crate::live::{Interface, State};
 
 /// A change of an interface since it was last looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +81,12 @@ impl<L: Link> Watch<L> {
         now >= self.next
     }
 
+    /// Whether the interface is up and has this index now.
+    pub(super) fn is_still(&mut self, index: u32) -> bool {
+        let found = self.link.look().ok().flatten();
+        found.is_some_and(|found| found.is_up && found.index == index)
+    }
+
     /// Looks; `is_bound` says whether the port is bound to the interface with an index.
     pub(super) fn look(
         &mut self,
@@ -84,7 +94,14 @@ impl<L: Link> Watch<L> {
         is_bound: impl FnOnce(u32) -> bool,
     ) -> Option<Change> {
         self.next = now + Self::EVERY;
-        let Ok(found) = self.link.look() else { return None };
+        let Ok(mut found) = self.link.look() else { return None };
+        let mut is_unbound = false;
+        if let Some(State { index, is_up: true, .. }) = found {
+            is_unbound = !is_bound(index);
+            if is_unbound {
+                found = self.link.look().ok()?;
+            }
+        }
         let state = match found {
             None => Seen::Gone,
             Some(found) if found.is_up => Seen::Up,
@@ -93,7 +110,7 @@ impl<L: Link> Watch<L> {
         let before = std::mem::replace(&mut self.state, state);
         if let Some(found) = found.filter(|found| found.is_up) {
             self.mtu = found.mtu;
-            if !is_bound(found.index) {
+            if is_unbound {
                 let name = self.name.clone();
                 let (index, mtu) = (found.index, found.mtu);
                 return Some(Change::Unbound(Interface { name, index, mtu, is_up: true }));
@@ -112,7 +129,7 @@ impl<L: Link> Watch<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{Counts, State};
+    use crate::live::Counts;
     use std::io;
 
     struct Script(Vec<io::Result<Option<State>>>);
@@ -136,29 +153,34 @@ mod tests {
     }
 
     fn changes(script: Vec<io::Result<Option<State>>>, bound: &[bool]) -> Vec<Option<Change>> {
-        let count = script.len();
         let mut watch = Watch::new(&interface(7), Script(script));
-        let mut bound = bound.iter();
-        let mut look = |at: usize| {
-            let now = at as Nanos * Watch::<Script>::EVERY;
+        let (mut bound, mut found, mut now) = (bound.iter(), Vec::new(), 0);
+        while !watch.link.0.is_empty() {
             assert!(watch.is_due(now));
-            let change = watch.look(now, |_| *bound.next().unwrap());
+            found.push(watch.look(now, |_| *bound.next().unwrap()));
             assert!(!watch.is_due(now + 1));
-            change
-        };
-        (0..count).map(&mut look).collect()
+            now += Watch::<Script>::EVERY;
+        }
+        found
     }
 
     #[test]
     fn an_interface_that_returns_with_its_index_is_not_taken_for_bound() {
-        let script = vec![up(7), Ok(None), up(7), up(7), up(7)];
+        let script = vec![up(7), Ok(None), up(7), up(7), up(7), up(7), up(7)];
         let unbound = Some(Change::Unbound(interface(7)));
         assert_eq!(
             changes(script, &[true, false, false, true]),
             [None, Some(Change::Gone), unbound.clone(), unbound, None]
         );
         // The same between two looks.
-        assert!(changes(vec![up(7), up(7)], &[true, false])[1].is_some());
+        assert!(changes(vec![up(7), up(7), up(7)], &[true, false])[1].is_some());
+    }
+
+    #[test]
+    fn an_interface_that_is_deleted_after_the_look_is_gone() {
+        let script = vec![up(7), up(7), Ok(None), up(8), up(8)];
+        let recreated = Some(Change::Unbound(interface(8)));
+        assert_eq!(changes(script, &[true, false, false]), [None, Some(Change::Gone), recreated]);
     }
 
     #[test]
