@@ -99,12 +99,16 @@ impl PortConfig {
         tap::Settings { mtu: self.mtu.as_ref().map(|mtu| *mtu.get_ref()), mac }
     }
 
-    /// The processor of each of its queues, if the host chooses the queue by processor.
-    pub(crate) fn host_queues(&self, pin: &[usize]) -> Option<Vec<u32>> {
-        let by_cpu = |word: &Spanned<HostQueueWord>| *word.get_ref() == HostQueueWord::Cpu;
-        self.host_queue.as_ref().filter(|word| by_cpu(word))?;
-        let processor = |core: &Spanned<u16>| pin.get(usize::from(*core.get_ref()));
-        Some(self.owners().filter_map(processor).map(|at| *at as u32).collect())
+    /// How the host chooses the queue of a frame that it sends to a TAP port.
+    pub(crate) fn host_queue(&self, pin: &[usize]) -> tap::HostQueue {
+        let cpu = |core: &Spanned<u16>| pin.get(usize::from(*core.get_ref()));
+        match self.host_queue.as_ref().map(|word| *word.get_ref()).unwrap_or_default() {
+            HostQueueWord::Flow => tap::HostQueue::Flow,
+            HostQueueWord::Learned => tap::HostQueue::Learned,
+            HostQueueWord::Cpu => {
+                tap::HostQueue::Cpu(self.owners().filter_map(cpu).map(|at| *at as u32).collect())
+            }
+        }
     }
 
     /// The frames that it takes from the kernel.

@@ -257,7 +257,7 @@ impl Config {
                 completes_checksums: port.completes_checksums(),
             }),
             PortKind::Tap => {
-                LiveKind::Tap { settings: port.tap_settings(), processors: port.host_queues(pin) }
+                LiveKind::Tap { settings: port.tap_settings(), host_queue: port.host_queue(pin) }
             }
         };
         PortBody::Live(LivePort {

@@ -95,9 +95,12 @@ pub enum FanoutWord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostQueueWord {
-    /// The queue to which the flow was last written.
+    /// By a hash of the flow, so that a flow stays in its queue.
     #[default]
     Flow,
+    /// The queue to which the flow was last written. The frames of a flow whose queue changes may be
+    /// reordered.
+    Learned,
     /// The queue of the core that is pinned to the sending processor.
     Cpu,
 }

@@ -1,5 +1,7 @@
 //! Ports on interfaces.
 
+use flowyard_ports::tap::HostQueue;
+
 use crate::Config;
 
 const LIVE: &str = r#"
@@ -51,7 +53,7 @@ fn ports_on_interfaces_are_read() {
     assert_eq!(east.packet_settings().fanout, flowyard_ports::af_packet::Fanout::Queue);
     let tap = host.tap_settings();
     assert_eq!((tap.mtu, tap.mac), (Some(9000), Some([2, 0, 0, 0, 0, 1])));
-    assert_eq!(host.host_queues(config.yard.pin.get_ref()), Some(vec![6]));
+    assert_eq!(host.host_queue(config.yard.pin.get_ref()), HostQueue::Cpu(vec![6]));
     let all = LIVE.replace("\"arp\"", "\"all\"");
     let all = Config::parse("y.toml", &all).unwrap();
     assert_eq!(all.port[0].get_ref().xdp_rules(), flowyard_ports::af_xdp::Rules::All);

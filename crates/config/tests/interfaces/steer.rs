@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flowyard_ports::af_packet::{self, Fanout, Ring};
 use flowyard_ports::live::Interface;
-use flowyard_ports::tap::{Got, Programs, Queue};
+use flowyard_ports::tap::{Got, HostQueue, Programs, Queue};
 
 use crate::yard::Live;
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
@@ -82,7 +82,9 @@ fn asked(core: usize) -> [u64; 2] {
     let line = Line::new(Plan { cores: 2, ..Plan::of(Kind::Tap) });
     let flow = "udp 10.9.0.2:5000 > 10.9.0.1:6000";
     let steer = format!("[steer]\nexact = [{{ flow = \"{flow}\", queue = \"q{core}\" }}]\n");
-    let live = Live::start(&line.a, &(line.plan.text() + &steer));
+    let learned =
+        line.plan.text().replacen("interface_mac", "host_queue = \"learned\"\ninterface_mac", 1);
+    let live = Live::start(&line.a, &(learned + &steer));
     line.a.address("tap0", 1);
     let bind = |net: &Net, at: &'static str| net.within(move || UdpSocket::bind(at).unwrap());
     let (server, client) = (bind(&line.a, "10.9.0.1:6000"), bind(&line.b, "10.9.0.2:5000"));
@@ -106,8 +108,8 @@ fn asked(core: usize) -> [u64; 2] {
     [0, 1].map(|core| outcome.cores[core].counters.rx_frames)
 }
 
-/// The host sends a flow's replies on the queue to which the flow was last written, which is the
-/// queue of the core that the flow was steered to.
+/// With `host_queue = "learned"`, the host sends a flow's replies on the queue to which the flow was
+/// last written, which is the queue of the core that the flow was steered to.
 fn the_host_replies_on_the_queue_that_was_written_to() {
     let _alone = alone();
     let [zero, one] = [0, 1].map(asked);
@@ -192,7 +194,7 @@ fn shared_from_the_first(kind: Kind) {
         };
         match kind {
             Kind::Tap => {
-                let programs = Programs::new(None);
+                let programs = Programs::new(2, &HostQueue::Flow).unwrap();
                 assert!(programs.has_gate());
                 let attach = move || Queue::attach(at, 2, &programs).unwrap().0;
                 let mut queues = line.yard().within(attach);

@@ -44,6 +44,10 @@ pub(crate) struct Assembler {
 
 // Instruction classes and codes: RFC 9669 sections 4.1 to 5.2.
 const LD: u8 = 0x00;
+const LD_ABS: u8 = 0x20;
+const LD_IND: u8 = 0x40;
+/// Packet offsets that are relative to the link header (SKF_LL_OFF of linux/filter.h).
+const LINK_HEADER: i32 = -0x20_0000;
 const LDX_MEM: u8 = 0x61;
 const ST_MEM: u8 = 0x62;
 const STX_MEM: u8 = 0x63;
@@ -93,6 +97,32 @@ impl Assembler {
 
     pub(crate) fn shift_left(&mut self, dst: Reg, bits: i32) {
         self.push(ALU64 | 0x60, dst, 0, 0, bits);
+    }
+
+    /// Multiplies the low 32 bits; clears the upper 32 bits.
+    pub(crate) fn multiply(&mut self, dst: Reg, imm: i32) {
+        self.push(ALU32 | 0x20, dst, 0, 0, imm);
+    }
+
+    pub(crate) fn xor_reg(&mut self, dst: Reg, src: Reg) {
+        self.push(ALU64 | 0xa0 | BY_REG, dst, src, 0, 0);
+    }
+
+    /// Shifts the low 32 bits right; clears the upper 32 bits.
+    pub(crate) fn shift_right(&mut self, dst: Reg, bits: i32) {
+        self.push(ALU32 | 0x70, dst, 0, 0, bits);
+    }
+
+    /// Loads from the frame into R0, in host byte order, `off` bytes after the start of the link
+    /// header. The program ends with 0 if the frame is shorter. For socket filters; R6 has the context,
+    /// and R1 to R5 are lost (RFC 9669 section 5.5, legacy BPF packet access).
+    pub(crate) fn load_packet(&mut self, off: i32, size: Size) {
+        self.push(LD | LD_ABS | size as u8, 0, 0, 0, LINK_HEADER + off);
+    }
+
+    /// As [`Assembler::load_packet`], and `index` bytes further.
+    pub(crate) fn load_packet_at(&mut self, index: Reg, off: i32, size: Size) {
+        self.push(LD | LD_IND | size as u8, 0, index, 0, LINK_HEADER + off);
     }
 
     pub(crate) fn load(&mut self, dst: Reg, base: Reg, off: i16, size: Size) {

@@ -372,7 +372,7 @@ struct TestRun {
 
 /// Runs `program` on `frame` (at least 14 bytes) and returns its result.
 #[cfg(test)]
-pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
+pub(crate) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
     let mut attr = TestRun {
         program: program.as_raw_fd() as u32,
         result: 0,

@@ -94,7 +94,7 @@ fn open_on<S: System>(
     let devices = match &port.kind {
         LiveKind::AfPacket { settings, bypass } => packets(&place, *settings, *bypass),
         LiveKind::AfXdp(xdp) => xdp::open(&place, xdp),
-        LiveKind::Tap { settings, processors } => taps(&place, settings, processors.as_deref()),
+        LiveKind::Tap { settings, host_queue } => taps(&place, settings, host_queue),
     };
     let halves = |device: Shared| {
         let rx: Box<dyn Rx> = Box::new(LiveRx(Arc::clone(&device)));
@@ -136,10 +136,10 @@ fn packets<S: System>(
 fn taps<S: System>(
     place: &Place<'_, S>,
     port_settings: &tap::Settings,
-    processors: Option<&[u32]>,
+    host_queue: &tap::HostQueue,
 ) -> Result<Vec<Shared>, OpenError> {
     let (system, count) = (place.system, place.port.cores);
-    let programs = system.programs(processors)?;
+    let programs = system.programs(count, host_queue)?;
     let name = &place.port.interface;
     let queues =
         system.queues(name, count, &programs).map_err(|error| tap::refused(name, &error))?;
@@ -151,8 +151,8 @@ fn taps<S: System>(
             let mut monitor = place.monitor(at, &interface, Some(|counts| counts.unsent))?;
             if at == 0 && count > 1 && !programs.has_gate() {
                 monitor.report(
-                    "queues are opened one by one, so flows may be reordered meanwhile: grant the \
-                     program CAP_BPF"
+                    "queues are opened one by one and the kernel moves flows between them, so flows \
+                     may be reordered: grant the program CAP_BPF"
                         .into(),
                 );
             }

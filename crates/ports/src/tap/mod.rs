@@ -3,8 +3,7 @@
 //! ```text
 //!  host's stack <──write── queue 0 ── core 0     the queue that a frame is written to decides
 //!       │      <──write── queue 1 ── core 1     which CPU of the host processes it
-//!       └────────read───> the queue that the flow was last written to (the host learns, as ATR
-//!                         does); or, with a [`Chooser`], the queue of the sending CPU
+//!       └────────read───> the queue that a program of module `choose` chooses
 //! ```
 //!
 //! Offloads are off: the host completes checksums and segments long frames before they come here.
@@ -13,6 +12,7 @@
 //! Invariants: one frame per call, complete or reported as too long.
 //! Thread-safety: a queue is used by one thread at a time.
 
+mod choose;
 mod sys;
 
 use std::fs::File;
@@ -20,9 +20,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::af_xdp::assemble::{Assembler, R0};
-use crate::af_xdp::sys::{Insn, Purpose, load};
 use crate::live::{Interface, OpenError, is_detached};
+pub use choose::HostQueue;
 
 /// Settings of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,7 +76,7 @@ impl Queue {
         let made = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>().and_then(|more| {
             // Also without a chooser: an existing interface may still have the chooser of a process
             // that was killed.
-            sys::steer(&first.file, programs.chooser.as_ref().map(|chooser| &*chooser.0))?;
+            sys::steer(&first.file, programs.chooser.as_deref())?;
             Ok(more)
         });
         let mut gone = 0;
@@ -148,15 +147,21 @@ impl Queue {
 pub struct Programs {
     /// Drops all frames while queues are being attached.
     gate: Option<Arc<OwnedFd>>,
-    chooser: Option<Chooser>,
+    /// Chooses the queue of a frame. Without it the kernel does, by the queue to which a frame of the
+    /// flow was last written.
+    chooser: Option<Arc<OwnedFd>>,
 }
 
 impl Programs {
-    /// Loads the programs. With a `chooser`, it selects the queue; otherwise the kernel selects it
-    /// by flow.
-    #[must_use]
-    pub fn new(chooser: Option<Chooser>) -> Self {
-        Self { gate: load(Purpose::Filter, &nothing()).ok().map(Arc::new), chooser }
+    /// Loads the programs for `count` queues.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program that chooses by CPU.
+    pub fn new(count: usize, by: &HostQueue) -> Result<Self, OpenError> {
+        if count == 1 {
+            return Ok(Self::default());
+        }
+        Ok(Self { gate: choose::nothing().map(Arc::new), chooser: by.load()?.map(Arc::new) })
     }
 
     /// Whether several queues can be attached without reordering, which needs CAP_BPF.
@@ -164,53 +169,6 @@ impl Programs {
     pub const fn has_gate(&self) -> bool {
         self.gate.is_some()
     }
-}
-
-/// Chooses the queue of a frame by the CPU that sends it, as XPS does for adapters (Linux,
-/// scaling.rst). The queue then indicates on which CPU the flow's application runs.
-#[derive(Clone, Debug)]
-pub struct Chooser(Arc<OwnedFd>);
-
-impl Chooser {
-    /// A chooser that selects queue `n` for frames sent by CPU `processors[n]`. Frames of other
-    /// CPUs are distributed over all queues.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn by_processor(processors: &[u32]) -> Result<Self, OpenError> {
-        let program = load(Purpose::Filter, &chooser(processors)).map_err(|(error, _)| {
-            OpenError::os("loading the program that chooses a TAP queue", &error, "CAP_BPF")
-        })?;
-        Ok(Self(Arc::new(program)))
-    }
-}
-
-/// The helper that returns the current CPU (bpf-helpers(7), bpf_get_smp_processor_id).
-const PROCESSOR: i32 = 8;
-
-/// A program that drops every frame.
-fn nothing() -> Vec<Insn> {
-    let mut program = Assembler::default();
-    program.move_imm(R0, 0);
-    program.exit();
-    program.finish()
-}
-
-/// A program that returns the queue; the kernel takes the result modulo the number of queues.
-fn chooser(processors: &[u32]) -> Vec<Insn> {
-    let mut program = Assembler::default();
-    program.call(PROCESSOR);
-    for (queue, processor) in (0..).zip(processors) {
-        let [mine, next] = [program.label(), program.label()];
-        program.if_equal(R0, *processor as i32, mine);
-        program.goto(next);
-        program.place(mine);
-        program.move_imm(R0, queue);
-        program.exit();
-        program.place(next);
-    }
-    program.exit();
-    program.finish()
 }
 
 const CAPABILITY: &str = "CAP_NET_ADMIN";

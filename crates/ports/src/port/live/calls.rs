@@ -23,7 +23,7 @@ use flowyard_pool::Umem;
 use crate::af_packet::{Seen, Settings};
 use crate::af_xdp::{self, Attached, Desc, Rules};
 use crate::live::{Counts, Interface, OpenError, State};
-use crate::tap::{self, Got, Programs};
+use crate::tap::{self, Got, HostQueue, Programs};
 
 /// What opens descriptors.
 pub(super) trait System: Clone + Send + Sync + 'static {
@@ -59,8 +59,8 @@ pub(super) trait System: Clone + Send + Sync + 'static {
         programs: &Programs,
     ) -> io::Result<(Vec<Self::Queue>, u32)>;
 
-    /// Loads the programs of a TAP interface; with `processors`, one that chooses the queue.
-    fn programs(&self, processors: Option<&[u32]>) -> Result<Programs, OpenError>;
+    /// Loads the programs of a TAP interface with `count` queues.
+    fn programs(&self, count: usize, by: &HostQueue) -> Result<Programs, OpenError>;
 
     /// Sets the TAP interface `name` up.
     fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError>;

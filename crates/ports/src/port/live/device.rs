@@ -56,8 +56,9 @@ pub(super) struct Monitor<L> {
     pub(super) stuck: Option<Nanos>,
     /// The interface to open the port on.
     fresh: Option<Interface>,
-    /// The interface is back but cannot be opened; this is retried, and reported once.
-    is_refused: bool,
+    /// How often in succession the interface could not be opened. This is retried at each look, and
+    /// reported once.
+    failures: u32,
     /// How often the port was opened again, and was found stalled, and this was not counted yet.
     reopens: u32,
     stalls: u32,
@@ -74,6 +75,10 @@ pub(super) enum News {
 
 /// Maximum number of messages kept for the end of a run.
 const REMARKS: usize = 16;
+
+/// An interface that could not be opened this often in succession is reported. Some failures pass: the
+/// interface was deleted meanwhile, or the kernel has not yet released the queue that was closed.
+const FAILURES: u32 = 5;
 
 /// If an interface accepts no frames for longer than this, frames for it are dropped.
 const STUCK_LIMIT: Nanos = 100_000_000;
@@ -94,7 +99,7 @@ impl<L: Link> Monitor<L> {
             reported: Vec::new(),
             stuck: None,
             fresh: None,
-            is_refused: false,
+            failures: 0,
             reopens: 0,
             stalls: 0,
         }
@@ -116,7 +121,7 @@ impl<L: Link> Monitor<L> {
 
     #[cold]
     fn look_now(&mut self, now: Nanos, is_bound: impl FnOnce(u32) -> bool) -> Option<News> {
-        let is_up = self.watch.is_up() && self.fresh.is_none() && !self.is_refused;
+        let is_up = self.watch.is_up() && self.fresh.is_none() && self.failures == 0;
         if self.stall_detector.check(now, &mut self.watch.link, is_up) {
             self.stalls += 1;
             self.report(
@@ -135,14 +140,14 @@ impl<L: Link> Monitor<L> {
             Change::Gone => ("the interface is gone", Some(News::Gone)),
             Change::Up => ("the interface is up again", Some(News::Up)),
         };
-        (self.stuck, self.fresh) = (None, None);
+        (self.stuck, self.fresh, self.failures) = (None, None, 0);
         self.report(news.0.into());
         news.1
     }
 
     /// The port must be opened again on `interface`.
     fn unbound(&mut self, interface: Interface, must_reopen: bool) {
-        if self.fresh.is_none() && !self.is_refused && !must_reopen {
+        if self.fresh.is_none() && self.failures == 0 && !must_reopen {
             self.stuck = None;
             self.report(if interface.index == self.watch.index {
                 "the interface is back with the same index; the port is opened again".into()
@@ -173,16 +178,14 @@ impl<L: Link> Monitor<L> {
                 self.watch.index = interface.index;
                 self.stall_detector.reopened();
                 self.reopens += 1;
-                if std::mem::take(&mut self.is_refused) {
+                if std::mem::take(&mut self.failures) >= FAILURES {
                     self.report("the interface is in use again".into());
                 }
             }
-            // The next look finds again that the port is not bound, or that the interface has vanished
-            // meanwhile; the error then says nothing about the interface.
+            // The next look finds again that the port is not bound.
             Err(error) => {
-                if self.watch.is_still(interface.index)
-                    && !std::mem::replace(&mut self.is_refused, true)
-                {
+                self.failures = self.failures.saturating_add(1);
+                if self.failures == FAILURES {
                     self.report(error.to_string());
                 }
             }

@@ -23,7 +23,7 @@ use super::calls::{self, Silencer, System};
 use crate::af_packet::{self, Seen};
 use crate::af_xdp::{self, Attached, Desc, Rules};
 use crate::live::{Counts, Interface, Looker, OpenError, State};
-use crate::tap::{self, Got, Programs};
+use crate::tap::{self, Got, HostQueue, Programs};
 
 /// The kernel that this program runs on.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +67,8 @@ impl System for Linux {
         tap::Queue::attach(name, count, programs)
     }
 
-    fn programs(&self, processors: Option<&[u32]>) -> Result<Programs, OpenError> {
-        let chooser = processors.map(tap::Chooser::by_processor).transpose()?;
-        Ok(Programs::new(chooser))
+    fn programs(&self, count: usize, by: &HostQueue) -> Result<Programs, OpenError> {
+        Programs::new(count, by)
     }
 
     fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError> {

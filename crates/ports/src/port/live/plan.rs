@@ -39,8 +39,8 @@ pub enum LiveKind {
     Tap {
         /// MTU and hardware address.
         settings: tap::Settings,
-        /// The CPU of each queue, if the host chooses the queue by the sending CPU.
-        processors: Option<Vec<u32>>,
+        /// How the host chooses the queue of a frame that it sends.
+        host_queue: tap::HostQueue,
     },
 }
 

@@ -29,7 +29,7 @@ use super::plan::{LivePort, Log};
 use crate::af_packet::Settings;
 use crate::af_xdp::{self, Rules};
 use crate::live::{Counts, Interface, OpenError, State as LinkState};
-use crate::tap::{self, Programs};
+use crate::tap::{self, HostQueue, Programs};
 
 mod packet;
 mod tun;
@@ -433,7 +433,7 @@ impl System for World {
         tun::queues(self, name, count)
     }
 
-    fn programs(&self, _processors: Option<&[u32]>) -> Result<Programs, OpenError> {
+    fn programs(&self, _count: usize, _by: &HostQueue) -> Result<Programs, OpenError> {
         Ok(Programs::default())
     }
 

@@ -81,12 +81,6 @@ impl<L: Link> Watch<L> {
         now >= self.next
     }
 
-    /// Whether the interface is up and has this index now.
-    pub(super) fn is_still(&mut self, index: u32) -> bool {
-        let found = self.link.look().ok().flatten();
-        found.is_some_and(|found| found.is_up && found.index == index)
-    }
-
     /// Looks; `is_bound` says whether the port is bound to the interface with an index.
     pub(super) fn look(
         &mut self,
