@@ -231,6 +231,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// Compares with the same simulation without counting repetitions: equal to the frame.
         #[test]
         fn repeating_changes_nothing(

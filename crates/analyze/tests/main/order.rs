@@ -16,7 +16,7 @@ flowyard_testkit::tests! {
     fewer_samples_reorder_less,
 }
 
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 8;
 
 /// Traffic at high and low rates, with few and many flows, and with short connections.
 fn mixes() -> Vec<(&'static str, Mix)> {

@@ -206,7 +206,7 @@ fn a_large_table_reaches_its_capacity() {
 #[test]
 fn small_tables_reach_their_capacity() {
     for capacity in 1..=600 {
-        for seed in 0..if capacity < 50 { 5000 } else { 20 } {
+        for seed in 0..if capacity < 50 { 1000 } else { 20 } {
             let mut conns = Conns::new(capacity, Timeouts::default(), true);
             for number in 0..capacity as u32 {
                 let kept =

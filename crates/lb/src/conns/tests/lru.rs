@@ -109,7 +109,7 @@ const fn after(state: State, flags: u8) -> State {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// The lists have the entries, the order and the evictions of the model.
     #[test]

@@ -96,54 +96,59 @@ fn only_the_lanes_asked_for_count() {
 #[test]
 fn elephants_are_found_and_mice_are_not() {
     let uniform = Popularity::Uniform;
-    for (name, flows, popularity, planted, wanted) in [
-        ("Zipf 1.0, 200,000 slots", 200_000, Popularity::Zipf(1.0), 0, 8),
-        ("Zipf 1.1, 1 M slots", 1 << 20, Popularity::Zipf(1.1), 0, 11),
-        ("1 M mice and two elephants", 1 << 20, uniform, 2, 2),
-    ] {
-        let profile =
-            Profile { flows, popularity, sizes: Sizes::Imix, exchanges: 0, ..Profile::default() };
-        let mut traffic = Traffic::new(profile, 11);
-        let (mut sampler, mut model) = (Sampler::new(64, 512, 5), Model::default());
-        let (mut bytes, mut frames, mut seen) = (Vec::new(), 0, Seen::default());
-        while frames < 1 << 19 {
-            let mut batch = Batch::default();
-            for lane in 0..LANES as u32 {
-                // One lane of a batch (3 %) for each planted elephant.
-                let (key, len) = if lane < planted {
-                    (flow(lane), 500)
-                } else {
-                    let key = traffic.next_into(&mut bytes).key;
-                    (key, bytes.len())
-                };
-                model.count(&key, len);
-                batch.push(Frame::unbacked(len as u16), key).unwrap();
-            }
-            sampler.sample(&batch, batch.lanes());
-            frames += LANES;
+    std::thread::scope(|scope| {
+        scope.spawn(|| find("Zipf 1.0, 200,000 slots", 200_000, Popularity::Zipf(1.0), 0, 8));
+        scope.spawn(|| find("Zipf 1.1, 1 M slots", 1 << 20, Popularity::Zipf(1.1), 0, 11));
+        scope.spawn(|| find("1 M mice and two elephants", 1 << 20, uniform, 2, 2));
+    });
+}
+
+/// `planted` flows are elephants in any case; `wanted` flows have a percent of the bytes.
+fn find(name: &str, flows: u32, popularity: Popularity, planted: u32, wanted: usize) {
+    let profile =
+        Profile { flows, popularity, sizes: Sizes::Imix, exchanges: 0, ..Profile::default() };
+    let mut traffic = Traffic::new(profile, 11);
+    let (mut sampler, mut model) = (Sampler::new(64, 512, 5), Model::default());
+    let (mut bytes, mut frames, mut seen) = (Vec::new(), 0, Seen::default());
+    while frames < 1 << 19 {
+        let mut batch = Batch::default();
+        for lane in 0..LANES as u32 {
+            // One lane of a batch (3 %) for each planted elephant.
+            let (key, len) = if lane < planted {
+                (flow(lane), 500)
+            } else {
+                let key = traffic.next_into(&mut bytes).key;
+                (key, bytes.len())
+            };
+            model.count(&key, len);
+            batch.push(Frame::unbacked(len as u16), key).unwrap();
         }
-        sampler.window(&mut seen);
-        let limit = 0.01 * seen.bytes as f64;
-        let promoted: Vec<_> =
-            seen.flows.iter().filter(|flow| f64::from(flow.at_least) >= limit).collect();
-        let found = |key: &FlowKey| promoted.iter().any(|flow| flow.key == *key);
-        let elephants: Vec<_> = model.bytes.keys().filter(|key| model.share(key) >= 0.01).collect();
-        let missed: Vec<_> =
-            elephants.iter().filter(|key| !found(key)).map(|key| model.share(key)).collect();
-        println!("{name}: {} of {}", elephants.len() - missed.len(), elephants.len());
-        assert_eq!(elephants.len(), wanted, "{name}");
-        assert!(missed.len() <= 1, "{name}: {missed:?}");
-        assert!(
-            missed.iter().all(|&share| share < 0.0125),
-            "{name}: missed, and not close to the limit: {missed:?}"
-        );
-        for flow in promoted {
-            assert!(model.share(&flow.key) >= 0.0075, "{name}: {} is no elephant", flow.key);
-        }
+        sampler.sample(&batch, batch.lanes());
+        frames += LANES;
+    }
+    sampler.window(&mut seen);
+    let limit = 0.01 * seen.bytes as f64;
+    let promoted: Vec<_> =
+        seen.flows.iter().filter(|flow| f64::from(flow.at_least) >= limit).collect();
+    let found = |key: &FlowKey| promoted.iter().any(|flow| flow.key == *key);
+    let elephants: Vec<_> = model.bytes.keys().filter(|key| model.share(key) >= 0.01).collect();
+    let missed: Vec<_> =
+        elephants.iter().filter(|key| !found(key)).map(|key| model.share(key)).collect();
+    println!("{name}: {} of {}", elephants.len() - missed.len(), elephants.len());
+    assert_eq!(elephants.len(), wanted, "{name}");
+    assert!(missed.len() <= 1, "{name}: {missed:?}");
+    assert!(
+        missed.iter().all(|&share| share < 0.0125),
+        "{name}: missed, and not close to the limit: {missed:?}"
+    );
+    for flow in promoted {
+        assert!(model.share(&flow.key) >= 0.0075, "{name}: {} is no elephant", flow.key);
     }
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     /// The same frames are sampled, however they are divided into batches and lanes.
     #[test]
     fn gaps_do_not_depend_on_batches(
