@@ -6,6 +6,7 @@
 
 mod chaos;
 mod fan;
+mod interfaces;
 mod learners;
 mod lives;
 mod switches;
