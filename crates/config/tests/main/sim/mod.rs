@@ -6,6 +6,7 @@
 
 mod chaos;
 mod fan;
+mod injected;
 mod interfaces;
 mod learners;
 mod lives;
@@ -21,6 +22,7 @@ use yards::{Case, Kind, Options};
 
 flowyard_testkit::tests! {
     mod fan,
+    mod injected,
     mod learners,
     mod lives,
     every_seed_keeps_order_and_loses_nothing,
