@@ -123,7 +123,7 @@ impl Case {
         let source = Repeat::new(frames, u32::MAX);
         parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
         let yard = self.config(first)?.build(parts).context("the bench's own yard")?;
-        let running = yard.start(Arc::clone(clock));
+        let running = yard.start(Arc::clone(clock)).context("starting a thread for a core")?;
         if self.exact {
             let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
             running.reload(Reload { exact: puts.collect(), ..Reload::default() });

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{ModelArgs, nanos};
 use crate::outfile::OutFile;
 use crate::output::{self, style};
-use crate::stop::{Stop, bad_input};
+use crate::stop::{Stop, bad_input, failed};
 
 mod page;
 mod tables;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
     let page = OutFile::new(args.html.as_ref(), "page")?;
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
-    let ender = crate::interrupt::ender()?;
+    let ender = crate::interrupt::ender().map_err(failed("catching signals"))?;
     let mut files = args.captures.iter();
     while let Some(file) = files.next().filter(|_| !ender.has_ended()) {
         let name = if file == "-" { "standard input" } else { file };

@@ -17,7 +17,7 @@ use std::time::Duration;
 use self::open::Open;
 use self::reload::Reload;
 use self::signals::Signals;
-use flowyard_config::Config;
+use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
 use flowyard_operate::doctor::{Here, Wanted, offline};
 use flowyard_operate::health::Checker;
@@ -30,7 +30,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::logs::{self, LogArgs};
 use crate::output::{self, Progress, style};
-use crate::stop::{Stop, bad_input};
+use crate::stop::{Stop, bad_input, failed};
 
 mod capacity;
 mod counters;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
-    let signals = Signals::catch()?;
+    let signals = Signals::catch().map_err(failed("catching signals"))?;
     let mut config = reload::read(&args.config, args.pace.as_deref())?;
     config.set_secret(draw()?);
     config.end_captures_with(signals.ender());
@@ -145,7 +145,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let switch = switch::Switch::plan(&config)?;
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
-    let yard = config.build_logged(parts, &log).map_err(bad_input)?;
+    let yard = config.build_logged(parts, &log).map_err(|error| match error {
+        BuildError::Memory { .. } => Stop::Failed(error.into()),
+        error => bad_input(error),
+    })?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
         warn_of_pins(&config)?;
@@ -160,11 +163,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     open::give_up(&config, args, &Wanted::of(&setup))?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     signals.started();
-    let yard = yard.start(clock);
+    let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;
     let handle = yard.handle();
-    let _open = open.serve(&handle)?; // serves until the end of this function
     let may_run_commands = commands.can_run();
-    let _checks = Checker::start(&handle, config.checks_per_second(), commands)?;
+    let serves = open.serve(&handle).and_then(|open| {
+        let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
+        Ok((open, checks))
+    });
+    let _serves = match serves {
+        Ok(serves) => serves, // until the end of this function
+        Err(error) => {
+            // Captures are closed by the threads that write them.
+            yard.stop();
+            let _drained = yard.join();
+            return Err(error);
+        }
+    };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
     let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands };
     let outcome = attend(yard, config, args, &beside);

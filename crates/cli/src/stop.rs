@@ -79,6 +79,11 @@ impl From<flowyard_ports::Error> for Stop {
     }
 }
 
+/// Makes an error of the system a failure that says what was being done.
+pub(crate) fn failed(doing: &'static str) -> impl FnOnce(std::io::Error) -> Stop {
+    move |error| Stop::Failed(anyhow::Error::new(error).context(doing))
+}
+
 /// Makes an error about wrong arguments or files.
 #[allow(clippy::needless_pass_by_value, reason = "so that `map_err(bad_input)` needs no closure")]
 pub(crate) fn bad_input(line: impl ToString) -> Stop {

@@ -148,7 +148,7 @@ fn one_flow(bencher: Bencher<'_, '_>, cores: u16) {
             config.build(parts).unwrap()
         })
         .bench_local_values(|yard| {
-            let outcome = yard.start(clock.clone()).join();
+            let outcome = yard.start(clock.clone()).unwrap().join();
             assert_eq!(outcome.total().tx_frames, 20_000);
         });
 }

@@ -48,6 +48,15 @@ pub enum BuildError {
         /// The failure, and how to fix it.
         error: OpenError,
     },
+    /// There is not enough memory for the packet pool.
+    #[error(
+        "the memory for the packet pool, {mib} MiB, is not available; raise the limit of the process (ulimit -v) \
+         or of its group, or reduce 'frames' or 'buffer_bytes' in [yard], or the windows of queues and ports"
+    )]
+    Memory {
+        /// The size of the pool.
+        mib: u64,
+    },
 }
 
 impl Config {
@@ -94,7 +103,12 @@ impl Setup {
     /// As [`Config::build_logged`], but an error names the number of a port instead of a position
     /// in the text.
     pub fn build(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
-        let pool = parts.pool.take().unwrap_or_else(|| self.blueprint.pool());
+        let pool = match parts.pool.take() {
+            Some(pool) => pool,
+            None => self.blueprint.try_pool().ok_or_else(|| BuildError::Memory {
+                mib: self.blueprint.pool_bytes().div_ceil(1 << 20),
+            })?,
+        };
         for (number, body) in (0..).zip(&self.ports) {
             let both = parts.ports.keys().any(|(port, _)| *port == number);
             let has_rx = both || parts.rx.contains_key(&number);

@@ -1,5 +1,6 @@
 //! Errors in a configuration: the place, the problem, and the fix, in one line.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use super::Source;
@@ -26,7 +27,8 @@ impl ConfigError {
     #[must_use]
     pub fn unread(file: &str, error: &FileError) -> Self {
         let fix = match error {
-            FileError::Io(_) => "name a readable file",
+            FileError::Io(error) if is_wrong_name(error.kind()) => "name a readable file",
+            FileError::Io(_) => "check the limits of the process (ulimit -a) and the disk",
             FileError::Kind(_) => "name a file with a configuration",
             FileError::Size => "check that this is a configuration, or shorten it",
             FileError::NoText => {
@@ -41,6 +43,17 @@ impl ConfigError {
         let Self { file, line, column, .. } = self;
         if *line == 0 { file.clone() } else { format!("{file}:{line}:{column}") }
     }
+}
+
+/// Whether another name, or other permissions, help against an error of reading.
+fn is_wrong_name(kind: ErrorKind) -> bool {
+    use ErrorKind::{
+        InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+    };
+    matches!(
+        kind,
+        InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied
+    )
 }
 
 impl Source {

@@ -118,7 +118,9 @@ pub(crate) fn bind(
     }
     let private = private_folder(folder)?;
     let bound = bind_in(&private, path, mode, gid);
-    let _gone = fs::remove_dir_all(&private);
+    // Not remove_dir_all, which needs a file descriptor.
+    let _moved = fs::remove_file(private.join(SOCKET));
+    let _gone = fs::remove_dir(&private);
     let listener = bound?;
     Ok((listener, SocketFile { inode: inode(path), path: path.into() }))
 }
@@ -144,6 +146,9 @@ pub(crate) fn is_answered(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// The name of a socket in its private folder.
+const SOCKET: &str = "s";
+
 /// Creates a folder with a random name that only this user may enter.
 fn private_folder(folder: &Path) -> io::Result<PathBuf> {
     let mut random = [0; 6];
@@ -159,7 +164,7 @@ fn private_folder(folder: &Path) -> io::Result<PathBuf> {
 
 /// Binds in the private folder, sets the socket's mode, and moves it to `path`.
 fn bind_in(private: &Path, path: &Path, mode: u32, gid: Option<u32>) -> io::Result<UnixListener> {
-    let socket = private.join("s");
+    let socket = private.join(SOCKET);
     let listener = UnixListener::bind(&socket)?;
     fs::set_permissions(&socket, fs::Permissions::from_mode(mode))?;
     if let Some(gid) = gid {

@@ -3,7 +3,7 @@
 //! Thread-safety: shared by all cores, without locks. See the crate's head for the chains on the stack, and
 //! for why the use of the memory is sound.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,21 +37,24 @@ unsafe impl Send for Arena {}
 
 impl Arena {
     /// The memory of `count` buffers of `stride` cache lines, filled with zeros. No buffer is on the stack.
-    pub(crate) fn new(count: u32, stride: usize) -> Self {
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn new(count: u32, stride: usize) -> Result<Self, Layout> {
         let zeros = |_| AtomicU32::new(0);
         let size = (count as usize * stride * LINE).next_multiple_of(PAGE);
         let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");
         // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Self {
-            base: base.unwrap_or_else(|| handle_alloc_error(layout)),
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(layout)?;
+        Ok(Self {
+            base,
             layout,
             numbers: Numbers::take(count),
             stride,
             next: (0..=count).map(zeros).collect(),
             below: (0..=count).map(zeros).collect(),
             top: AtomicU64::new(0),
-        }
+        })
     }
 
     /// The frame of buffer `buf`, from 1.

@@ -10,6 +10,7 @@
 //! its frame, and [`Pool::unlend`] makes one of it again.
 //! Thread-safety: as the pool's.
 
+use std::alloc::handle_alloc_error;
 use std::sync::Arc;
 
 use flowyard_frame::Frame;
@@ -25,14 +26,24 @@ const CHUNK_HEAD: usize = START + crate::HEADROOM;
 /// The longest frame that a pool made by [`Pool::lendable`] takes, in bytes.
 pub const LONGEST_LENDABLE: usize = PAGE - CHUNK_HEAD;
 
+/// Cache lines of a buffer for frames of up to `bytes` bytes.
+fn stride(bytes: usize) -> usize {
+    let [small, page] = CHUNKS;
+    (if bytes + CHUNK_HEAD <= small { small } else { page }) / LINE
+}
+
 impl Pool {
     /// As [`Pool::new`], with buffers that ports may lend to the kernel: `bytes` is at most
     /// [`LONGEST_LENDABLE`].
     #[must_use]
     pub fn lendable(frames: usize, bytes: usize) -> Self {
-        let [small, page] = CHUNKS;
-        let chunk = if bytes + CHUNK_HEAD <= small { small } else { page };
-        Self::shaped(frames, chunk / LINE)
+        Self::shaped(frames, stride(bytes)).unwrap_or_else(|layout| handle_alloc_error(layout))
+    }
+
+    /// As [`Pool::lendable`]; `None` if there is not so much memory.
+    #[must_use]
+    pub fn try_lendable(frames: usize, bytes: usize) -> Option<Self> {
+        Self::shaped(frames, stride(bytes)).ok()
     }
 
     /// The memory, for the kernel to receive into; `None` if its buffers cannot be lent. The

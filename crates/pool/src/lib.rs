@@ -35,6 +35,7 @@
     reason = "buffers are shared memory; its Frame says which code owns a buffer"
 )]
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::slice;
 use std::sync::Arc;
 
@@ -109,16 +110,27 @@ pub struct Pool {
     free: Vec<u32>,
 }
 
+/// Cache lines of a buffer for frames of up to `bytes` bytes.
+fn stride(bytes: usize) -> usize {
+    1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE)
+}
+
 impl Pool {
     /// A pool of `frames` buffers for frames of up to `bytes` bytes (at most [`LONGEST`]). This is
-    /// the one allocation.
+    /// the one allocation. The process ends if there is not so much memory.
     #[must_use]
     pub fn new(frames: usize, bytes: usize) -> Self {
-        Self::shaped(frames, 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE))
+        Self::shaped(frames, stride(bytes)).unwrap_or_else(|layout| handle_alloc_error(layout))
     }
 
-    fn shaped(frames: usize, stride: usize) -> Self {
-        let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride);
+    /// As [`Pool::new`]; `None` if there is not so much memory.
+    #[must_use]
+    pub fn try_new(frames: usize, bytes: usize) -> Option<Self> {
+        Self::shaped(frames, stride(bytes)).ok()
+    }
+
+    fn shaped(frames: usize, stride: usize) -> Result<Self, Layout> {
+        let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride)?;
         let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
         for buf in (1..=pool.arena.numbers.count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
@@ -126,7 +138,7 @@ impl Pool {
             pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
             pool.put(frame);
         }
-        pool
+        Ok(pool)
     }
 
     /// Makes `frame` one of `len` bytes: what a port received is shorter than the room for it.

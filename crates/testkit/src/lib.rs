@@ -16,6 +16,7 @@ pub mod alloc;
 mod batch;
 #[cfg(feature = "captures")]
 pub mod captures;
+mod faulty;
 mod frames;
 #[cfg(feature = "harness")]
 pub mod harness;
@@ -24,6 +25,7 @@ mod sums;
 mod traffic;
 
 pub use batch::{batch, hashed_batch};
+pub use faulty::Faulty;
 pub use flowyard_frame::Rng;
 pub use frames::Build;
 pub use order::{Checker, Summary, Violation};

@@ -103,9 +103,20 @@ impl Blueprint {
     /// engine is built; see [`Parts::pool`].
     #[must_use]
     pub fn pool(&self) -> Pool {
-        let lends = self.ports.iter().any(|port| port.lent_frames > 0);
-        let new = if lends { Pool::lendable } else { Pool::new };
+        let new = if self.lends() { Pool::lendable } else { Pool::new };
         new(self.pool_frames(), self.buffer_bytes)
+    }
+
+    /// As [`Blueprint::pool`]; `None` if there is not so much memory.
+    #[must_use]
+    pub fn try_pool(&self) -> Option<Pool> {
+        let new = if self.lends() { Pool::try_lendable } else { Pool::try_new };
+        new(self.pool_frames(), self.buffer_bytes)
+    }
+
+    /// Whether buffers are lent to the kernel.
+    fn lends(&self) -> bool {
+        self.ports.iter().any(|port| port.lent_frames > 0)
     }
 }
 

@@ -14,9 +14,11 @@
 //! other cores continue, and the outcome names the core. Frames that only this core could have taken
 //! are then held.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -49,7 +51,7 @@ const NAP: (Nanos, Nanos) = (20_000, 1_000_000);
 /// A running engine.
 pub struct Running {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Gone>>,
+    threads: Vec<JoinHandle<Option<Gone>>>,
     places: Arc<Places>,
     mail: Mail,
     pool: Pool,
@@ -163,8 +165,10 @@ impl Outcome {
 
 impl Yard {
     /// Starts a thread for each core.
-    #[must_use]
-    pub fn start(self, clock: Clock) -> Running {
+    ///
+    /// # Errors
+    /// A thread cannot be started. Then no core has run, and all ports are closed.
+    pub fn start(self, clock: Clock) -> io::Result<Running> {
         let Self { cores, places, mail, pool, counters, pin, idle, elephants, control } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
@@ -175,12 +179,41 @@ impl Yard {
         });
         let began = clock();
         let pins = pin.into_iter().map(Some).chain(std::iter::repeat(None));
-        let threads = cores.into_iter().zip(pins).map(|(core, cpu)| {
+        // A core runs when all threads were started: it would wait for the others for ever.
+        let (mut threads, mut gates) = (Vec::<JoinHandle<_>>::new(), Vec::new());
+        for (core, cpu) in cores.into_iter().zip(pins) {
             let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
-            thread::spawn(move || core_thread(core, cpu, idle, &shared, &clock))
-        });
-        let threads = threads.collect();
-        Running { threads, shared, places, mail, pool, counters, clock, began, elephants, control }
+            let (gate, opened) = channel::<()>();
+            let work = move || {
+                opened.recv().ok()?;
+                Some(core_thread(core, cpu, idle, &shared, &clock))
+            };
+            match thread::Builder::new().spawn(work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    drop((gate, gates));
+                    // They close their ports.
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                    return Err(error);
+                }
+            }
+            gates.push(gate);
+        }
+        for gate in gates {
+            let _ended = gate.send(());
+        }
+        Ok(Running {
+            threads,
+            shared,
+            places,
+            mail,
+            pool,
+            counters,
+            clock,
+            began,
+            elephants,
+            control,
+        })
     }
 }
 
@@ -249,8 +282,11 @@ impl Running {
     #[must_use]
     pub fn join(self) -> Outcome {
         let Self { threads, places, pool, counters, clock, began, elephants, .. } = self;
-        let gone: Vec<_> =
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
+        let gone = threads.into_iter().filter_map(|thread| match thread.join() {
+            Ok(gone) => gone,
+            Err(panic) => Some(Gone::by(panic)),
+        });
+        let gone: Vec<_> = gone.collect();
         let elapsed = clock().saturating_sub(began);
         let told = |what: fn(&Closed) -> &[String]| {
             gone.iter().flat_map(|core| what(&core.closed)).cloned().collect::<Vec<_>>()

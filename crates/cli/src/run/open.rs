@@ -10,10 +10,11 @@ use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
 use flowyard_yard::Handle;
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Args;
-use crate::stop::{Stop, bad_input};
+use crate::stop::{Stop, bad_input, failed};
 
 /// Sockets that are bound but not served yet.
 pub(super) struct Open {
@@ -29,7 +30,7 @@ impl Open {
         let group = args.control_group.as_deref();
         let control = match args.control.as_deref() {
             Some(path) if path == Path::new("none") => None,
-            Some(path) => Some(Bound::bind(path, group).map_err(bad_input)?),
+            Some(path) => Some(Bound::bind(path, group).map_err(unbound)?),
             None => match control::default_path(&args.config) {
                 Some(path) => match Bound::bind(&path, group) {
                     Ok(bound) => Some(bound),
@@ -64,12 +65,13 @@ impl Open {
     /// Serves queries about `yard` until the result is dropped.
     pub(super) fn serve(self, yard: &Handle) -> Result<(Option<Control>, Option<Metrics>), Stop> {
         let Self { control, mut metrics } = self;
-        let control = control.map(|bound| bound.serve(yard.clone())).transpose()?;
+        let control = control.map(|bound| bound.serve(yard.clone())).transpose();
+        let control = control.map_err(failed("serving the control socket"))?;
         if let Some(control) = &control {
             tracing::info!(path = %control.path().display(), "control socket");
         }
         if let Some(metrics) = &mut metrics {
-            metrics.serve(yard.clone())?;
+            metrics.serve(yard.clone()).map_err(failed("serving metrics"))?;
             tracing::info!("metrics: http://{}/metrics", metrics.address());
             if !metrics.address().ip().is_loopback() {
                 tracing::warn!(
@@ -79,6 +81,22 @@ impl Open {
             }
         }
         Ok((control, metrics))
+    }
+}
+
+/// The control socket of the arguments cannot be opened: wrong use, unless descriptors, memory or the disk are
+/// exhausted.
+fn unbound(error: ControlError) -> Stop {
+    match &error {
+        ControlError::Io { source, .. }
+            if matches!(
+                Errno::from_io_error(source),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC)
+            ) =>
+        {
+            Stop::Failed(error.into())
+        }
+        _ => bad_input(error),
     }
 }
 

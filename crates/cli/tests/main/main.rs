@@ -12,6 +12,7 @@ mod nic;
 mod operate;
 mod outputs;
 mod rss_from;
+mod scarce;
 mod schema;
 mod secret;
 mod service;
@@ -35,6 +36,7 @@ flowyard_testkit::tests! {
     mod operate,
     mod outputs,
     mod rss_from,
+    mod scarce,
     mod schema,
     mod secret,
     mod service,

@@ -19,6 +19,7 @@ flowyard_testkit::tests! {
     the_host_replies_on_the_queue_that_was_written_to needs [crate::NAMESPACES],
     af_packet_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
     tap_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
+    a_detached_tap_queue_receives_nothing_and_keeps_the_interface needs [crate::NAMESPACES],
 }
 
 /// Only frames that match are taken from the kernel; the interface works as before for all other
@@ -235,4 +236,63 @@ fn af_packet_shares_flows_from_the_first_frame() {
 
 fn tap_shares_flows_from_the_first_frame() {
     shared_from_the_first(Kind::Tap);
+}
+
+/// The number of frames that wait in `queue`.
+fn waiting(queue: &mut Queue) -> usize {
+    let mut bytes = [0; 2048];
+    std::iter::from_fn(|| matches!(queue.read(&mut bytes), Ok(Got::Frame(_))).then_some(())).count()
+}
+
+/// A queue of an older life of a port is detached before newer ones are attached: it receives nothing
+/// more, and an interface that a port created stays until it is closed.
+fn a_detached_tap_queue_receives_nothing_and_keeps_the_interface() {
+    let _alone = alone();
+    let net = Net::new().unwrap();
+    let attach = || {
+        let programs = Programs::new(2, &HostQueue::Flow).unwrap();
+        Queue::attach("tap0", 2, &programs).unwrap().0
+    };
+    let exists = || net.within(|| Interface::find("tap0").is_ok());
+    let mut queues = net.within(attach);
+    net.sh("ip link set tap0 up; ip address add 10.9.0.1/24 dev tap0");
+    net.sh("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev tap0");
+    let flows = || {
+        net.within(|| {
+            for _ in 0..64 {
+                let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+                socket.send_to(b"flow", "10.9.0.2:5000").unwrap();
+            }
+        });
+    };
+    // The kernel drops frames until it has noticed the carrier.
+    for _ in 0..5_000 {
+        flows();
+        if waiting(&mut queues[1]) > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    flows();
+    assert!(queues[1].is_attached("tap0") && !queues[1].is_of("another"));
+    let discarded = queues[1].detacher()();
+    assert!(discarded > 0 && waiting(&mut queues[1]) == 0, "{discarded} frames waited");
+    assert!(!queues[1].is_attached("tap0") && queues[1].is_of("tap0"));
+    assert!(queues[0].is_attached("tap0"));
+    waiting(&mut queues[0]);
+    flows();
+    assert_eq!(waiting(&mut queues[1]), 0);
+    assert!(waiting(&mut queues[0]) >= 64);
+    // The detached queue keeps the interface, but not the newer queues from it.
+    drop(queues.remove(0));
+    assert!(exists());
+    let mut newer = net.within(attach);
+    let detach = queues[0].detacher();
+    drop(queues);
+    assert_eq!(detach(), 0, "it is closed");
+    assert!(exists() && newer.iter().all(|queue| queue.is_attached("tap0")));
+    flows();
+    assert!(newer.iter_mut().map(waiting).sum::<usize>() >= 64);
+    drop(newer);
+    assert!(!exists());
 }

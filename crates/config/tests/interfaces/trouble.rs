@@ -205,7 +205,7 @@ fn child() {
     let Ok(text) = std::env::var("FLOWYARD_LIVE_YARD") else { return };
     let config = flowyard_config::Config::parse("y.toml", &text).unwrap();
     let yard = config.build(flowyard_yard::Parts::default()).unwrap();
-    let running = yard.start(crate::yard::clock());
+    let running = yard.start(crate::yard::clock()).unwrap();
     drop(running.join());
 }
 

@@ -55,7 +55,7 @@ impl Live {
 
     pub(crate) fn of(net: &Net, yard: Yard, log: Said) -> Self {
         // Threads inherit the namespace of the thread that starts them.
-        Self { running: net.within(move || yard.start(clock())), log }
+        Self { running: net.within(move || yard.start(clock()).unwrap()), log }
     }
 
     /// Stops the engine, and checks that the counters balance and the pool has all its buffers.

@@ -143,30 +143,48 @@ impl Dialed {
     /// The connection has ended.
     pub fn send(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut sent = 0;
-        let done = self.push(bytes, &mut sent);
+        let done = push(&mut self.stream, self.tls.as_deref_mut(), bytes, &mut sent);
         bytes.drain(..sent);
         match done {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             done => done,
         }
     }
+}
 
-    fn push(&mut self, bytes: &[u8], sent: &mut usize) -> io::Result<()> {
-        loop {
-            match &mut self.tls {
-                None if *sent == bytes.len() => return Ok(()),
-                None => *sent += self.stream.write(&bytes[*sent..])?,
-                Some(tls) => {
-                    // Bytes that TLS has buffered are sent before it accepts more.
-                    while tls.wants_write() {
-                        tls.write_tls(&mut self.stream)?;
-                    }
-                    if *sent == bytes.len() || tls.is_handshaking() {
-                        return Ok(());
-                    }
-                    *sent += tls.writer().write(&bytes[*sent..])?;
+/// Sends until all of `bytes` were taken, which `sent` counts, or `stream` takes no more.
+fn push(
+    stream: &mut impl Write,
+    mut tls: Option<&mut Connection>,
+    bytes: &[u8],
+    sent: &mut usize,
+) -> io::Result<()> {
+    loop {
+        match &mut tls {
+            None if *sent == bytes.len() => return Ok(()),
+            None => *sent += taken(|| stream.write(&bytes[*sent..]))?,
+            Some(tls) => {
+                // Bytes that TLS has buffered are sent before it accepts more.
+                while tls.wants_write() {
+                    taken(|| tls.write_tls(stream))?;
                 }
+                if *sent == bytes.len() || tls.is_handshaking() {
+                    return Ok(());
+                }
+                *sent += tls.writer().write(&bytes[*sent..])?;
             }
+        }
+    }
+}
+
+/// The number of bytes that `write` wrote, which is repeated when it is interrupted. None is an error:
+/// the callers would try for ever.
+fn taken(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match write() {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }
@@ -186,5 +204,31 @@ fn secured(tls: &mut Connection, stream: &mut Stream, into: &mut [u8]) -> io::Re
             let _ = tls.write_tls(stream);
             return Err(io::Error::other(error));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowyard_testkit::Faulty;
+
+    #[test]
+    fn messages_are_sent_whole_over_a_stream_with_faults() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for most in [1, 5, 1000] {
+            for room in (0..=bytes.len()).step_by(8) {
+                let (mut stream, mut sent) = (Faulty::new(most, room), 0);
+                let done = push(&mut stream, None, &bytes, &mut sent);
+                assert_eq!((sent, &stream.taken[..]), (room, &bytes[..room]));
+                assert_eq!(done.is_ok(), room == bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_takes_nothing_is_an_error() {
+        let mut sent = 0;
+        let done = push(&mut [0; 0].as_mut_slice(), None, b"x", &mut sent);
+        assert_eq!(done.unwrap_err().kind(), io::ErrorKind::WriteZero);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use libc::{SOL_PACKET, tpacket_req, tpacket2_hdr};
 
@@ -35,7 +36,8 @@ pub struct Settings {
 /// A receive ring.
 #[derive(Debug)]
 pub struct Ring {
-    fd: OwnedFd,
+    /// Shared with its silencer.
+    fd: Arc<OwnedFd>,
     slots: Slots,
     /// The slot to read next.
     slot: usize,
@@ -136,7 +138,7 @@ impl Ring {
             ..sys::zeroed()
         };
         sys::set(&fd, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(fail)?;
-        Ok(Self { fd, slots, slot: 0, found: None, long: vec![0; LONGEST].into() })
+        Ok(Self { fd: Arc::new(fd), slots, slot: 0, found: None, long: vec![0; LONGEST].into() })
     }
 
     /// Joins the fanout group, or creates it if there is none yet.
@@ -250,14 +252,12 @@ impl Ring {
     }
 
     /// A function that ends the reception, from any thread; received frames stay in the ring.
-    ///
-    /// # Errors
-    /// When no file descriptor is available.
-    pub fn silencer(&self) -> io::Result<impl FnOnce() + Send + 'static> {
-        let fd = self.fd.try_clone()?;
-        Ok(move || {
-            let _closed = super::sys::drop_all(&fd);
-        })
+    pub fn silencer(&self) -> impl Fn() + Send + 'static {
+        // Not a duplicate of the descriptor, which could not be made without a free one.
+        let fd = Arc::downgrade(&self.fd);
+        move || {
+            let _result = fd.upgrade().map(|fd| super::sys::drop_all(&fd));
+        }
     }
 
     /// Clears the pending error of the socket (interface down or gone).
@@ -309,10 +309,9 @@ impl Found {
 }
 
 impl<'a> Seen<'a> {
-    /// A whole frame with no pending offloads; `vlan` is its tag, if it is stored separately.
-    pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>) -> Self {
+    /// A whole frame; `vlan` is its tag, if it is stored separately.
+    pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>, offload: Offload) -> Self {
         let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
-        let offload = Offload { checksum: None, segment: None };
         Seen { data, vlan, offload, wire_len, is_cut: false }
     }
 }

@@ -175,16 +175,7 @@ impl Writer {
 
     /// Writes the buffered records. If that fails, the file ends behind the last whole record in it.
     fn flush(&mut self) -> Result<(), Error> {
-        let mut done = 0;
-        let mut fault = None;
-        while done < self.buffer.len() && fault.is_none() {
-            match (&self.to.file).write(&self.buffer[done..]) {
-                Ok(0) => fault = Some(ErrorKind::WriteZero.into()),
-                Ok(more) => done += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => fault = Some(error),
-            }
-        }
+        let (done, fault) = write_until_fault(&mut &self.to.file, &self.buffer);
         let (whole, records) = whole_records(&self.buffer[..done], self.format);
         self.buffer.clear();
         self.offset += whole as u64;
@@ -196,6 +187,20 @@ impl Writer {
         drop(self.to.file.set_len(self.offset));
         Err(self.keep(error))
     }
+}
+
+/// Writes `bytes`; returns how many were written, and the error if that are not all.
+fn write_until_fault(to: &mut impl Write, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match to.write(&bytes[done..]) {
+            Ok(0) => return (done, Some(ErrorKind::WriteZero.into())),
+            Ok(more) => done += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (done, Some(error)),
+        }
+    }
+    (done, None)
 }
 
 /// The bytes and the number of the whole records at the start of `bytes`.
@@ -262,6 +267,21 @@ fn words<const N: usize>(words: [u32; N]) -> [[u8; 4]; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowyard_testkit::Faulty;
+
+    #[test]
+    fn what_was_written_before_a_fault_is_known_to_the_byte() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for most in [1, 7, 1000] {
+            for room in 0..=bytes.len() + 1 {
+                let mut file = Faulty::new(most, room);
+                let (done, fault) = write_until_fault(&mut file, &bytes);
+                assert_eq!((done, &file.taken[..]), (room.min(100), &bytes[..done]));
+                let full = fault.map(|error| error.kind());
+                assert_eq!(full, (room < 100).then_some(ErrorKind::StorageFull));
+            }
+        }
+    }
 
     #[test]
     fn whole_records_are_found_in_every_beginning() {

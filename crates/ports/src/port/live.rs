@@ -40,7 +40,7 @@ mod tun;
 mod watch;
 mod xdp;
 
-use calls::{Ring as _, System};
+use calls::{Queue as _, Ring as _, System};
 use device::{Device, Place, Shared};
 pub use plan::{LiveKind, LivePort, Log, XdpPort};
 
@@ -112,7 +112,7 @@ fn packets<S: System>(
     let interface = system.find(&place.port.interface)?;
     let count = place.port.cores;
     let rings = system.rings(&interface, count, port_settings)?;
-    let silencers = rings.iter().filter_map(S::Ring::silencer).collect();
+    let silencers = rings.iter().map(S::Ring::silencer).collect();
     let parts = Arc::new(parts::Parts::new(silencers));
     (0..)
         .zip(rings)
@@ -144,7 +144,8 @@ fn taps<S: System>(
     let queues =
         system.queues(name, count, &programs).map_err(|error| tap::refused(name, &error))?;
     let interface = system.set_up(name, *port_settings)?;
-    let parts = Arc::new(parts::Parts::new(Vec::new()));
+    let silencers = queues.0.iter().map(S::Queue::silencer).collect();
+    let parts = Arc::new(parts::Parts::new(silencers));
     (0..)
         .zip(tun::by_core(queues))
         .map(|(at, queue)| {

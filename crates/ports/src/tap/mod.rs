@@ -35,7 +35,8 @@ pub struct Settings {
 /// One queue of a TAP interface.
 #[derive(Debug)]
 pub struct Queue {
-    file: File,
+    /// Shared with its detacher.
+    file: Arc<File>,
     /// The network namespace in which it was attached, if the kernel tells.
     home: Option<(u64, u64)>,
 }
@@ -64,7 +65,7 @@ impl Queue {
         let one = || {
             let file = sys::attach(name, count > 1)?;
             let home = sys::namespace(&file);
-            Ok(Self { file, home })
+            Ok(Self { file: Arc::new(file), home })
         };
         let mut first: Self = one()?;
         if count == 1 {
@@ -99,14 +100,47 @@ impl Queue {
     /// is not, except that the interface was deleted.
     #[must_use]
     pub fn is_attached(&self, name: &str) -> bool {
-        match sys::name(&self.file) {
-            Ok(found) if found == name => {}
+        self.is_here(sys::name(&self.file), name)
+    }
+
+    /// Whether the interface of the queue has the name `name` in the namespace where the queue was
+    /// attached, also if the queue was detached since. The interface may end with the queue.
+    #[must_use]
+    pub fn is_of(&self, name: &str) -> bool {
+        self.is_here(sys::attached(&self.file).map(|(name, _)| Some(name)), name)
+    }
+
+    fn is_here(&self, found: io::Result<Option<String>>, name: &str) -> bool {
+        match found {
+            Ok(Some(found)) if found == name => {}
             Ok(_) => return false,
             Err(error) => return !is_detached(&error),
         }
         match (self.home, sys::namespace(&self.file)) {
             (Some(home), Some(now)) => home == now,
             _ => true,
+        }
+    }
+
+    /// A function that detaches the queue, from any thread, and returns the number of frames that
+    /// waited in it and were discarded. A queue that is the only one of its kind cannot be detached.
+    ///
+    /// The host's frames are then spread over the other queues of the interface. An interface that
+    /// this program created remains until this queue is closed.
+    pub fn detacher(&self) -> impl FnOnce() -> u32 + Send + 'static {
+        // Not a duplicate of the descriptor: that would keep the queue open.
+        let file = Arc::downgrade(&self.file);
+        move || {
+            let Some(file) = file.upgrade() else { return 0 };
+            // The kernel does not count what it discards; what arrives between the two calls is lost.
+            let (mut waited, mut buffer) = (0, [0; 64]);
+            while waited < MOST_WAITING
+                && !matches!(read(&file, &mut buffer), Ok(Got::Nothing) | Err(_))
+            {
+                waited += 1;
+            }
+            let _refused = sys::detach(&file);
+            waited
         }
     }
 
@@ -122,13 +156,7 @@ impl Queue {
     /// The error of the kernel: the interface is down, or gone, or the call was interrupted.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
-        match self.file.read(buffer) {
-            Ok(0) => Ok(Got::Nothing),
-            Ok(len) if len > buffer.len() => Ok(Got::TooLong),
-            Ok(len) => Ok(Got::Frame(len)),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
-            Err(error) => Err(error),
-        }
+        read(&self.file, buffer)
     }
 
     /// Writes one frame; the host has received it when this returns.
@@ -137,7 +165,23 @@ impl Queue {
     /// The error of the kernel.
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.file.write(frame).map(drop)
+        (&*self.file).write(frame).map(drop)
+    }
+}
+
+/// A host that sends faster than frames are discarded does not keep [`Queue::detacher`] busy for
+/// longer than this number of frames.
+const MOST_WAITING: u32 = 1 << 16;
+
+/// As [`Queue::read`].
+#[inline]
+fn read(mut queue: &File, buffer: &mut [u8]) -> io::Result<Got> {
+    match queue.read(buffer) {
+        Ok(0) => Ok(Got::Nothing),
+        Ok(len) if len > buffer.len() => Ok(Got::TooLong),
+        Ok(len) => Ok(Got::Frame(len)),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
+        Err(error) => Err(error),
     }
 }
 

@@ -24,11 +24,25 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// The name of the interface that `queue` is attached to. It is not attached if the error is EBADFD.
-pub(super) fn name(queue: &File) -> io::Result<String> {
+/// The name of the interface that `queue` is attached to; `None` if it was detached with [`detach`].
+/// The interface was deleted if the error is EBADFD.
+pub(super) fn name(queue: &File) -> io::Result<Option<String>> {
+    attached(queue).map(|(name, is_attached)| is_attached.then_some(name))
+}
+
+/// The name of the interface of `queue`, and whether the queue is attached to it.
+pub(super) fn attached(queue: &File) -> io::Result<(String, bool)> {
     let mut request = Request::new("x").ok_or(io::ErrorKind::InvalidInput)?;
     ask(queue, libc::TUNGETIFF as _, &mut request)?;
-    Ok(request.name())
+    let is_attached = request.short() & libc::IFF_DETACH_QUEUE as u16 == 0;
+    Ok((request.name(), is_attached))
+}
+
+/// Detaches `queue` from its interface until it is closed. The kernel discards the frames in it.
+pub(super) fn detach(queue: &File) -> io::Result<()> {
+    let request = Request::new("x").ok_or(io::ErrorKind::InvalidInput)?;
+    let mut request = request.with(&(libc::IFF_DETACH_QUEUE as u16).to_ne_bytes());
+    ask(queue, libc::TUNSETQUEUE as _, &mut request)
 }
 
 /// Device and inode of the network namespace of the interface that `queue` is attached to. Kernels

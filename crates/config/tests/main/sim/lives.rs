@@ -1,348 +1,22 @@
-//! Ports on interfaces that live: they are deleted, moved, renamed, set down and up, and come back with
-//! the same index or another one, while calls fail. The devices are those of real ports, on a simulated
-//! kernel.
+//! Ports on interfaces that live. The devices are those of real ports, on a simulated kernel.
 //!
 //! Order and conservation hold in each case, and each case ends with a claim of liveness: all
 //! interfaces are up and no call fails, so each port must receive and transmit within two seconds.
 //! Meanwhile each core answers questions within a bound of ticks.
-//!
-//! ```text
-//!  offer ──> [w0: rings, queues, sockets] ──> engine ──> [e0] ──> sent      and the other way
-//!             ^ delete, create, move, rename, up, down, MTU, offloads, stall
-//! ```
 
-use std::fmt::Write;
-use std::net::Ipv4Addr;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use flowyard_ports::port::live::sim::World;
+use flowyard_testkit::Rng;
+use flowyard_yard::{Counters, DropReason, Tick};
 
-use flowyard_config::{Config, PortBody};
-use flowyard_frame::{FlowKey, Nanos, proto};
-use flowyard_ports::port::Log;
-use flowyard_ports::port::live::sim::{Offered, World};
-use flowyard_testkit::{Build, Checker, Rng};
-use flowyard_yard::ask::{Ask, Question};
-use flowyard_yard::sim::{Faults, Sim};
-use flowyard_yard::{Counters, DropReason, Message, Parts};
-
+use super::interfaces::{Case, KINDS, NAMES, Ran, Shape};
 use super::number;
 
 flowyard_testkit::tests! {
     every_life_keeps_order_loses_nothing_and_receives_again,
+    a_tap_that_returns_to_its_place_keeps_order,
 }
 
 const REPLAY: &str = "cargo test -p flowyard-config --test main sim::lives -- --nocapture";
-
-/// A returned interface receives within this time.
-const LIMIT: Nanos = 2_000_000_000;
-
-/// Ticks, by core, within which a core answers a question.
-const ANSWER: u64 = 60;
-
-/// The kinds of ports.
-const KINDS: [&str; 3] = ["af_packet", "af_xdp", "tap"];
-
-/// The interfaces of ports 0 and 1.
-const NAMES: [&str; 2] = ["w0", "e0"];
-
-/// What happened in a case.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ran {
-    total: Counters,
-    trace: u64,
-    events: u64,
-    failed: u64,
-    lost: u64,
-    /// The longest time until a returned port received and its frames left.
-    slowest: Nanos,
-}
-
-/// One case.
-struct Case {
-    rng: Rng,
-    world: World,
-    sim: Sim,
-    checker: Checker,
-    kinds: [&'static str; 2],
-    width: usize,
-    about: String,
-    said: Arc<Mutex<Vec<String>>>,
-    /// Frames that were offered and that the ports count: not what they never saw.
-    last: [u64; 2],
-    events: u64,
-    is_stalled: bool,
-}
-
-fn text(rng: &mut Rng, seed: u64, kinds: [&str; 2], cores: usize) -> String {
-    let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\n");
-    let all: Vec<usize> = (0..cores).collect();
-    for ((name, interface), kind) in ["west", "east"].into_iter().zip(NAMES).zip(kinds) {
-        writeln!(text, "[[port]]\nname = \"{name}\"\nkind = \"{kind}\"").unwrap();
-        writeln!(text, "interface = \"{interface}\"\ncores = {all:?}").unwrap();
-        if kind != "tap" {
-            writeln!(text, "ring_frames = 64").unwrap();
-        }
-        if kind == "af_xdp" {
-            writeln!(text, "match = [\"all\"]").unwrap();
-        }
-    }
-    if rng.below(2) == 0 {
-        let order = ["ordered", "atomic"][rng.below(2) as usize];
-        writeln!(text, "[[queue]]\nname = \"q\"\norder = \"{order}\"\nconsumers = {all:?}")
-            .unwrap();
-    } else {
-        for core in &all {
-            writeln!(text, "[[queue]]\nname = \"q{core}\"\norder = \"direct\"").unwrap();
-            writeln!(text, "consumers = [{core}]").unwrap();
-        }
-    }
-    text + "[work]\nkind = \"forward\"\nports = { west = \"east\", east = \"west\" }\n"
-}
-
-impl Case {
-    fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let kinds = [(); 2].map(|()| KINDS[rng.below(3) as usize]);
-        let width = 1 + rng.below(2) as usize;
-        let about = text(&mut rng, seed, kinds, width);
-        let world = World::new(rng.bits());
-        for (name, kind) in NAMES.into_iter().zip(kinds) {
-            world.create(name, kind == "tap", width, None);
-            world.set_up(name, true);
-        }
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let to = Arc::clone(&said);
-        let log: Log =
-            Arc::new(move |port, what| to.lock().unwrap().push(format!("{port}: {what}")));
-        let setup = Config::parse("seed.toml", &about).unwrap().resolve().unwrap();
-        let pool = setup.blueprint.pool();
-        let mut parts = Parts::default();
-        for (number, body) in (0..).zip(&setup.ports) {
-            let PortBody::Live(port) = body else { unreachable!("both ports are live") };
-            for (core, halves) in (0..).zip(world.open(port, &pool, &log).unwrap()) {
-                parts.ports.insert((number, core), halves);
-            }
-        }
-        parts.pool = Some(pool);
-        let yard = setup.build(parts, &log).unwrap();
-        let stalls = [0, 50][rng.below(2) as usize];
-        let faults = Faults { stall_every: stalls, stall_ns: 20_000, ..Faults::default() };
-        let sim = Sim::new(yard, rng.bits(), faults);
-        let (checker, last) = (Checker::new(), [0; 2]);
-        let (events, is_stalled) = (0, false);
-        Self { rng, world, sim, checker, kinds, width, about, said, last, events, is_stalled }
-    }
-
-    /// Offers a frame to port `at`.
-    fn offer(&mut self, at: usize) {
-        let slot = self.rng.below(6);
-        let flow = slot << 1 | at as u64;
-        let seq = self.checker.enter(flow);
-        let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
-        let key = FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53);
-        let key = if at == 0 { key } else { key.reversed() };
-        let mut payload = [flow.to_be_bytes(), seq.to_be_bytes()].concat();
-        payload.resize(16 + self.rng.below(120) as usize, 0x5a);
-        let mut frame = Build::new(&key).payload(&payload).bytes();
-        if slot == 5 {
-            frame.splice(12..12, [0x81, 0, 0, 7]);
-        }
-        match self.world.offer(NAMES[at], &frame) {
-            Offered::Waits => {}
-            Offered::Overrun => self.checker.drop("overrun"),
-            Offered::Nobody => self.checker.drop("not delivered"),
-        }
-    }
-
-    /// Ticks for a while, sometimes with a jump of time.
-    fn run(&mut self, steps: u64, jump_every: u64) {
-        for _ in 0..steps {
-            if jump_every > 0 && self.rng.below(jump_every) == 0 {
-                self.sim.now += self.rng.below(15_000_000);
-            }
-            self.sim.step();
-        }
-        self.collect();
-    }
-
-    /// Takes what was transmitted.
-    fn collect(&mut self) {
-        for (name, frame) in self.world.sent() {
-            let at = if frame[12..14] == [0x81, 0] { 4 } else { 0 };
-            assert_eq!(at == 4, frame[at + 29] == 5 || frame[at + 33] == 5, "its tag");
-            let word = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap());
-            let (flow, seq) = (word(at + 42), word(at + 50));
-            // A renamed interface is still the same exit.
-            let exit = u64::from(!name.starts_with('w'));
-            assert_eq!(exit, 1 - flow % 2, "frames leave by the other port");
-            self.checker.leave_by(exit, flow, seq);
-            self.last[exit as usize] += 1;
-            [exit, flow, seq].into_iter().for_each(|word| self.sim.record(word));
-        }
-    }
-
-    /// Creates the interface of port `at`. A TAP that returns after another one took its place is not
-    /// drawn: it has queues of two lives of the port, and the kernel spreads the host's flows anew over
-    /// both, so that it reorders them (decision 50, disadvantages).
-    fn create(&self, at: usize, index: Option<u32>) {
-        let is_tap = self.kinds[at] == "tap";
-        if is_tap {
-            self.world.delete_elsewhere(NAMES[at]);
-            self.world.delete(&format!("{}x", NAMES[at])); // renamed
-        }
-        self.world.create(NAMES[at], is_tap, self.width, index);
-    }
-
-    /// Something happens to an interface.
-    fn upset(&mut self) {
-        let at = self.rng.below(2) as usize;
-        let (name, world) = (NAMES[at], self.world.clone());
-        let other = format!("{name}x");
-        let index = world.index(name);
-        self.events += 1;
-        match self.rng.below(17) {
-            0 => world.set_up(name, false),
-            1 | 2 => world.set_up(name, true),
-            3 => world.delete(name),
-            4 => {
-                // Gone and back with its index, between two looks.
-                world.delete(name);
-                self.create(at, index);
-                world.set_up(name, self.rng.below(4) > 0);
-            }
-            5 => {
-                world.delete(name);
-                let number = 100 + self.rng.below(1000) as u32;
-                self.create(at, Some(number));
-                world.set_up(name, self.rng.below(4) > 0);
-            }
-            6 => world.move_away(name),
-            7 | 8 => {
-                world.move_away(name);
-                world.move_back(name, self.rng.below(3) == 0);
-                world.set_up(name, self.rng.below(4) > 0);
-            }
-            9 => {
-                let _was_away = world.move_back(name, self.rng.below(3) == 0);
-            }
-            10 => world.rename(name, &other),
-            11 => world.rename(&other, name),
-            12 => world.set_mtu(name, [68, 100, 1500][self.rng.below(3) as usize]),
-            13 => world.set_strips_tags(name, self.rng.below(2) == 0),
-            14 => {
-                // Another one takes its name and its index.
-                world.move_away(name);
-                self.create(at, index);
-                world.set_up(name, true);
-            }
-            15 if index.is_none() => self.create(at, None),
-            _ if !self.is_stalled && self.rng.below(4) == 0 => {
-                world.stall(name);
-                self.is_stalled = true;
-            }
-            _ => {}
-        }
-    }
-
-    /// Every core answers within a bound of ticks.
-    fn ask(&mut self) -> Result<(), String> {
-        let cores = self.sim.yard.cores.len() as u16;
-        let (reply, replies) = sync_channel(usize::from(cores));
-        for core in 0..cores {
-            let ask = Ask::new(Question::Alive, reply.clone());
-            assert!(self.sim.yard.mail.offer(core, Message::Ask(Box::new(ask))));
-        }
-        // A stalled core does not tick for up to 20 us, which is about 40 steps.
-        let bound = ANSWER * u64::from(cores) + 40;
-        for _ in 0..bound {
-            self.sim.step();
-        }
-        match replies.try_iter().count() {
-            count if count == usize::from(cores) => Ok(()),
-            count => Err(format!("{count} of {cores} cores answered within {bound} ticks")),
-        }
-    }
-
-    /// All interfaces are up, and no call fails: each port receives and transmits within the limit.
-    fn revive(&mut self) -> Result<Nanos, String> {
-        self.world.fail(0);
-        for (at, name) in NAMES.into_iter().enumerate() {
-            self.world.rename(&format!("{name}x"), name);
-            let _was_away = self.world.move_back(name, self.rng.below(2) == 0);
-            if self.world.index(name).is_none() {
-                self.create(at, None);
-            }
-            self.world.set_mtu(name, 1500);
-            self.world.set_up(name, true);
-        }
-        self.collect();
-        let (began, before) = (self.sim.now, self.last);
-        loop {
-            self.offer(0);
-            self.offer(1);
-            self.sim.now += 1_000_000;
-            self.run(30, 0);
-            let passed = self.sim.now - began;
-            if (0..2).all(|exit| self.last[exit] > before[exit] + 2) {
-                return Ok(passed);
-            }
-            if passed > LIMIT {
-                let left = [0, 1].map(|exit| self.last[exit] - before[exit]);
-                return Err(format!("after {passed} ns {left:?} frames left by the ports"));
-            }
-        }
-    }
-
-    fn drive(mut self) -> (Ran, Result<(), String>) {
-        let mut verdict = Ok(());
-        let mut slowest = 0;
-        self.run(200, 0);
-        for _ in 0..1 + self.rng.below(3) {
-            for _ in 0..1 + self.rng.below(8) {
-                self.world.fail([0, 0, 3, 20, 200][self.rng.below(5) as usize]);
-                (0..self.rng.below(40)).for_each(|_| {
-                    let at = self.rng.below(2) as usize;
-                    self.offer(at);
-                });
-                self.upset();
-                let jumps = [0, 3, 20, 100][self.rng.below(4) as usize];
-                let steps = self.rng.below(120);
-                self.run(steps, jumps);
-                verdict = verdict.and_then(|()| self.ask());
-            }
-            match self.revive() {
-                Ok(took) => slowest = slowest.max(took),
-                Err(error) => verdict = verdict.and(Err(error)),
-            }
-        }
-        self.sim.yard.cores.iter_mut().for_each(flowyard_yard::Core::stop);
-        verdict = verdict.and_then(|()| self.sim.run().map(drop).map_err(|at| at.to_string()));
-        self.collect();
-        let Self { world, mut sim, mut checker, about, said, events, .. } = self;
-        let total = sim.total();
-        for (reason, frames) in total.drops.iter().filter(|(why, _)| *why != DropReason::Overrun) {
-            (0..frames).for_each(|_| checker.drop(reason.name()));
-            sim.record(frames);
-        }
-        let (trace, pool) = (sim.trace(), sim.yard.pool.share());
-        // A port that is opened again receives first what waits.
-        let abandoned = world.abandoned();
-        drop(sim);
-        let lost = world.lost();
-        (0..lost + world.abandoned()).for_each(|_| checker.drop("lost in the kernel"));
-        let finished = checker.finish(0).map(drop).map_err(|violation| violation.to_string());
-        verdict = verdict.and(finished);
-        if verdict.is_ok() && abandoned != 0 {
-            verdict = Err(format!("{abandoned} frames waited when a port was opened again"));
-        }
-        if verdict.is_ok() && pool.held() != 0 {
-            verdict = Err(format!("{} frames leaked", pool.held()));
-        }
-        let verdict = verdict
-            .map_err(|error| format!("{error}\n{:#?}\n{total:?}\n{about}", said.lock().unwrap()));
-        (Ran { total, trace, events, failed: world.failed(), lost, slowest }, verdict)
-    }
-}
 
 fn every_life_keeps_order_loses_nothing_and_receives_again() {
     let one = number("FLOWYARD_SEED");
@@ -362,17 +36,19 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
         }
         all.total = all.total.plus(&ran.total);
         all.events += ran.events;
+        all.calls += ran.calls;
         all.failed += ran.failed;
         all.lost += ran.lost;
         all.slowest = all.slowest.max(ran.slowest);
     }
     let Counters { tx_frames, port_reopens, port_stalls, drops, .. } = all.total;
     flowyard_testkit::note!(
-        "{count} seeds: {} events, {} calls failed; {tx_frames} frames sent, {} lost in the kernel; \
+        "{count} seeds: {} events, {} of {} calls failed; {tx_frames} frames sent, {} lost in the kernel; \
          {port_reopens} ports opened again, {port_stalls} of them stalled; received again after at most \
          {} ms; {drops:?}",
         all.events,
         all.failed,
+        all.calls,
         all.lost,
         all.slowest / 1_000_000
     );
@@ -380,5 +56,44 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
         // Without these events, the test would not show anything.
         assert!(port_reopens > 1000 && port_stalls > 10 && all.failed > 5000 && all.lost > 100);
         assert!(drops.get(DropReason::PortDown) > 1000 && drops.get(DropReason::TooLong) > 100);
+    }
+}
+
+/// A TAP is moved away, another one takes its name, and core 0 opens the port on that one. Then the other
+/// one is deleted and the first one is back before core 1 has looked: core 1 still has a queue of it when
+/// core 0 opens the port again.
+fn a_tap_that_returns_to_its_place_keeps_order() {
+    for seed in 0..20 {
+        let shape =
+            Shape { kinds: ["tap", KINDS[seed as usize % 3]], width: 2, exists: seed % 4 < 2 };
+        let world = World::new(seed);
+        let mut case = Case::open(seed, Rng::new(seed), shape, &world).unwrap();
+        case.run(50, 0);
+        world.move_away(NAMES[0]);
+        case.create(0, None);
+        world.set_up(NAMES[0], true);
+        // Core 0 alone looks, three times: it finds the other one, receives what is left, and opens it.
+        for _ in 0..3 {
+            case.sim.now += 20_000_000;
+            case.sim.yard.cores[0].tick(case.sim.now);
+        }
+        world.delete(NAMES[0]);
+        assert!(world.move_back(NAMES[0], seed % 3 == 0));
+        world.set_up(NAMES[0], true);
+        (0..40).for_each(|_| case.offer(0));
+        for _ in 0..3 {
+            case.sim.now += 20_000_000;
+            case.sim.yard.cores[0].tick(case.sim.now);
+        }
+        (0..40).for_each(|_| case.offer(0));
+        case.run(40, 0);
+        (0..40).for_each(|_| case.offer(0));
+        case.run(40, 3);
+        let returned =
+            world.index(NAMES[0]).is_some().then_some(()).ok_or("the TAP ended".to_owned());
+        let verdict = returned.and_then(|()| case.revive());
+        let (ran, verdict) = case.end(verdict);
+        assert_eq!(verdict, Ok(()), "seed {seed}");
+        assert!(ran.total.port_reopens >= 3, "seed {seed}: {:?}", ran.total);
     }
 }

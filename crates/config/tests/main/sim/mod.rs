@@ -6,6 +6,8 @@
 
 mod chaos;
 mod fan;
+mod injected;
+mod interfaces;
 mod learners;
 mod lives;
 mod switches;
@@ -20,6 +22,7 @@ use yards::{Case, Kind, Options};
 
 flowyard_testkit::tests! {
     mod fan,
+    mod injected,
     mod learners,
     mod lives,
     every_seed_keeps_order_and_loses_nothing,

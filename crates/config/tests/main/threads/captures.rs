@@ -113,7 +113,7 @@ fn run(
     );
     let config = Config::parse("test.toml", &text)?;
     let parts = Parts { clock: Some(clock()), ..Parts::default() };
-    let outcome = config.build(parts)?.start(clock()).join();
+    let outcome = config.build(parts)?.start(clock()).unwrap().join();
     assert!(outcome.is_balanced() && outcome.held == 0, "{input:?}: {outcome:#?}");
     assert!(outcome.cores.iter().all(|core| core.died.is_none()), "{input:?}: {outcome:#?}");
     assert!(outcome.queues.iter().all(|queue| queue.entered == queue.done), "{outcome:#?}");

@@ -52,7 +52,7 @@ fn run(config: &Config, count: u64, seed: u64) {
     for (number, port) in (0..).zip(&ports) {
         parts.tx.insert(number, Box::new(port.clone()));
     }
-    let outcome = config.build(parts).unwrap().start(clock()).join();
+    let outcome = config.build(parts).unwrap().start(clock()).unwrap().join();
     let total = outcome.total();
     assert!(outcome.is_balanced() && outcome.held == 0, "seed {seed}: {outcome:#?}");
     assert_eq!(total.copies, count * (PORTS - 2), "seed {seed}: {outcome:#?}");

@@ -77,7 +77,7 @@ fn order_holds_while_tables_change() {
     let rx = SourceRx::new(0, Box::new(frames), Pace::Rate(400_000.0));
     parts.rx.insert(0, Box::new(rx));
     parts.tx.insert(0, Box::new(collect.clone()));
-    let running = Config::parse("y", YARD).unwrap().build(parts).unwrap().start(clock());
+    let running = Config::parse("y", YARD).unwrap().build(parts).unwrap().start(clock()).unwrap();
     let mut rng = Rng::new(1);
     while !running.is_done() {
         let spread = (0..16).map(|_| To::Queue(rng.below(3) as u16)).collect();
@@ -106,7 +106,7 @@ fn endless(parts: &mut Parts) -> Yard {
 }
 
 fn a_stop_drains_every_frame() {
-    let running = endless(&mut Parts::default()).start(clock());
+    let running = endless(&mut Parts::default()).start(clock()).unwrap();
     while running.counters().iter().map(|core| core.tx_frames).sum::<u64>() < 1000 {
         std::thread::yield_now();
     }
@@ -143,7 +143,7 @@ fn a_dead_core_without_a_substitute_ends_the_run() {
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
     parts.tx.insert(0, Box::new(Discard));
     parts.work.insert(1, Box::new(Mortal { after: 1, then: Forward::new(&[0]) }));
-    let running = Config::parse("y", &text).unwrap().build(parts).unwrap().start(clock());
+    let running = Config::parse("y", &text).unwrap().build(parts).unwrap().start(clock()).unwrap();
     let wait = std::time::Duration::from_millis(10);
     for _ in 0..1000 {
         if !running.is_done() {
@@ -160,7 +160,7 @@ fn a_core_that_dies_is_reported_and_the_others_continue() {
     let mut parts = Parts::default();
     let work = Mortal { after: 20, then: Forward::new(&[0]) };
     parts.work.insert(1, Box::new(work));
-    let running = endless(&mut parts).start(clock());
+    let running = endless(&mut parts).start(clock()).unwrap();
     let count = || running.counters().iter().map(|core| core.tx_frames).sum::<u64>();
     while running.counters()[1].drops.total() == 0 {
         std::thread::yield_now();

@@ -87,8 +87,9 @@ pub(super) trait Link: Send {
     fn counts(&mut self) -> Option<Counts>;
 }
 
-/// Stops a ring from receiving, from any thread; frames that are in the ring remain.
-pub(super) type Silencer = Box<dyn FnOnce() + Send>;
+/// Keeps a part of an older life of a port from receiving, from any thread. Returns the number of frames
+/// that waited in it and were discarded.
+pub(super) type Silencer = Box<dyn FnOnce() -> u32 + Send>;
 
 /// The receiving half of an AF_PACKET port.
 pub(super) trait Ring: Send {
@@ -98,7 +99,8 @@ pub(super) trait Ring: Send {
     fn drops(&mut self) -> io::Result<u32>;
     /// Clears the error that a change of the interface left on the socket.
     fn clear(&mut self);
-    fn silencer(&self) -> Option<Silencer>;
+    /// Frames that are in the ring remain.
+    fn silencer(&self) -> Silencer;
 }
 
 /// The transmitting half of an AF_PACKET port.
@@ -113,8 +115,13 @@ pub(super) trait Sender: Send {
 pub(super) trait Queue: Send {
     /// Whether it is attached to the interface that has this name here.
     fn is_attached(&self, name: &str) -> bool;
+    /// Whether its interface has this name here, also if the queue was detached from it: the interface
+    /// may end with the queue.
+    fn is_of(&self, name: &str) -> bool;
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got>;
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// Detaches the queue. The kernel discards the frames that wait in it.
+    fn silencer(&self) -> Silencer;
     /// Removes the programs that keep frames of the host from the queues.
     fn unfilter(&mut self);
 }

@@ -130,7 +130,16 @@ impl<L: Link> Monitor<L> {
             );
         }
         let must_reopen = self.stall_detector.must_reopen();
-        let change = self.watch.look(now, |index| !must_reopen && is_bound(index))?;
+        let mut found_bound = false;
+        let change = self.watch.look(now, |index| {
+            found_bound = !must_reopen && is_bound(index);
+            found_bound
+        });
+        if found_bound {
+            // Also if the port was refused on another interface, and this one is back.
+            self.in_use();
+        }
+        let change = change?;
         let news = match change {
             Change::Unbound(interface) => {
                 self.unbound(interface, must_reopen);
@@ -178,9 +187,7 @@ impl<L: Link> Monitor<L> {
                 self.watch.index = interface.index;
                 self.stall_detector.reopened();
                 self.reopens += 1;
-                if std::mem::take(&mut self.failures) >= FAILURES {
-                    self.report("the interface is in use again".into());
-                }
+                self.in_use();
             }
             // The next look finds again that the port is not bound.
             Err(error) => {
@@ -189,6 +196,13 @@ impl<L: Link> Monitor<L> {
                     self.report(error.to_string());
                 }
             }
+        }
+    }
+
+    /// The port is bound to its interface.
+    fn in_use(&mut self) {
+        if std::mem::take(&mut self.failures) >= FAILURES {
+            self.report("the interface is in use again".into());
         }
     }
 

@@ -123,9 +123,12 @@ impl calls::Ring for af_packet::Ring {
         Self::clear(self);
     }
 
-    fn silencer(&self) -> Option<Silencer> {
-        let silence = Self::silencer(self).ok()?;
-        Some(Box::new(silence))
+    fn silencer(&self) -> Silencer {
+        let silence = Self::silencer(self);
+        Box::new(move || {
+            silence();
+            0
+        })
     }
 }
 
@@ -149,6 +152,10 @@ impl calls::Queue for tap::Queue {
         Self::is_attached(self, name)
     }
 
+    fn is_of(&self, name: &str) -> bool {
+        Self::is_of(self, name)
+    }
+
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         Self::read(self, buffer)
@@ -157,6 +164,10 @@ impl calls::Queue for tap::Queue {
     #[inline]
     fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         Self::write(self, frame)
+    }
+
+    fn silencer(&self) -> Silencer {
+        Box::new(self.detacher())
     }
 
     fn unfilter(&mut self) {

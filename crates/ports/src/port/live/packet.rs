@@ -38,6 +38,8 @@ pub(super) struct Packet<S: System> {
     life: u64,
     /// Number of segments of the ring's first frame that were already received.
     segment: usize,
+    /// Frames for which older rings had no room, not yet reported.
+    lost: u32,
     /// The next time to read the kernel's counters.
     count_at: Nanos,
 }
@@ -52,14 +54,14 @@ impl<S: System> Packet<S> {
         settings: Settings<S>,
         monitor: Monitor<S::Link>,
     ) -> Self {
-        Self { ring, sender, settings, monitor, life: 0, segment: 0, count_at: 0 }
+        Self { ring, sender, settings, monitor, life: 0, segment: 0, lost: 0, count_at: 0 }
     }
 
     #[inline]
     fn attend(&mut self, now: Nanos) {
         let Self { ring, sender, monitor, settings, life, .. } = self;
         let is_bound = |index| {
-            settings.parts.is_present(*life) && ring.is_bound(index) && sender.is_bound(index)
+            settings.parts.receives(*life) && ring.is_bound(index) && sender.is_bound(index)
         };
         if monitor.look(now, is_bound) == Some(News::Up) {
             ring.clear();
@@ -77,12 +79,13 @@ impl<S: System> Packet<S> {
         let Settings { ref system, settings, at, rings, bypass, ref parts, .. } = self.settings;
         let Some(interface) = self.monitor.fresh() else { return };
         let opened = system.sender(interface, bypass).and_then(|sender| {
-            let open = || system.rings(interface, rings, settings);
+            let open = |_none| system.rings(interface, rings, settings);
             let holds = |ring: &mut S::Ring| ring.peek().is_some();
             let taken = parts.take((at, self.life), interface, open, Ring::silencer, holds)?;
             Ok((sender, taken))
         });
         let opened = opened.map(|(sender, (ring, life))| {
+            self.lost += self.ring.drops().unwrap_or(0);
             (self.ring, self.sender, self.life, self.segment) = (ring, sender, life, 0);
         });
         self.monitor.opened(opened);
@@ -141,7 +144,7 @@ impl<S: System> Device for Packet<S> {
         let mut got = Received::default();
         if now >= self.count_at {
             self.count_at = now + COUNT_EVERY;
-            got.overrun = self.ring.drops().unwrap_or(0);
+            got.overrun = self.ring.drops().unwrap_or(0) + std::mem::take(&mut self.lost);
         }
         let is_idle = self.take(into, pool, now, &mut got);
         self.monitor.note(&mut got, into.len(), is_idle, now);

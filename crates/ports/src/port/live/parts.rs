@@ -11,8 +11,8 @@
 //! that finds its part of the present life dead opens the next life; a core whose part is older
 //! takes what was opened meanwhile, life by life if frames wait in parts that it has not taken.
 //!
-//! Before a life begins, the parts of the one before are silenced: what they hold is still received,
-//! but no frame is received twice.
+//! Before a life begins, the parts of the one before are silenced: what a ring holds is still received,
+//! but no frame is received twice, and no part receives a frame that is newer than those of a newer part.
 //!
 //! If the parts were opened one by one, the first one would receive every flow and later lose some
 //! of them to the second, which could overtake the frames still in the first.
@@ -21,7 +21,7 @@
 //! Thread-safety: shared by the cores of a port; locked only when the port is opened.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::calls::Silencer;
@@ -31,6 +31,8 @@ use crate::live::{Interface, OpenError};
 pub(super) struct Parts<T> {
     /// The number of the present life.
     number: AtomicU64,
+    /// Whether the parts of the present life were silenced. They stay so if the next life cannot be opened.
+    is_silenced: AtomicBool,
     life: Mutex<Life<T>>,
 }
 
@@ -39,6 +41,8 @@ struct Life<T> {
     waiting: Vec<VecDeque<(u64, T)>>,
     /// Of the present life.
     silencers: Vec<Silencer>,
+    /// Frames that were discarded by silencing, and are not reported yet.
+    discarded: u32,
 }
 
 /// Parts that wait for a core, which may have died.
@@ -47,8 +51,9 @@ const MOST: usize = 8;
 impl<T> Parts<T> {
     /// Life 0, whose parts were handed out.
     pub(super) const fn new(silencers: Vec<Silencer>) -> Self {
-        let life = Life { waiting: Vec::new(), silencers };
-        Self { number: AtomicU64::new(0), life: Mutex::new(life) }
+        let life = Life { waiting: Vec::new(), silencers, discarded: 0 };
+        let is_silenced = AtomicBool::new(false);
+        Self { number: AtomicU64::new(0), is_silenced, life: Mutex::new(life) }
     }
 
     /// Whether `life` is the present one; a part of an older one receives nothing more.
@@ -56,22 +61,31 @@ impl<T> Parts<T> {
         self.number.load(Ordering::Relaxed) == life
     }
 
+    /// Whether `life` is the present one and its parts were not silenced.
+    pub(super) fn receives(&self, life: u64) -> bool {
+        self.is_present(life) && !self.is_silenced.load(Ordering::Relaxed)
+    }
+
     /// Takes the next part for the core at position `at`, in exchange for one of life `mine`. The
     /// first caller of each life opens all parts of the next one. A core that missed a life takes its
     /// part of that first, unless `holds` says that no frames wait in it. Also returns the life.
+    /// `open` receives the number of frames that were discarded in older parts.
     pub(super) fn take(
         &self,
         (at, mine): (usize, u64),
         on: &Interface,
-        open: impl FnOnce() -> Result<Vec<T>, OpenError>,
-        silencer: impl Fn(&T) -> Option<Silencer>,
+        open: impl FnOnce(u32) -> Result<Vec<T>, OpenError>,
+        silencer: impl Fn(&T) -> Silencer,
         holds: impl Fn(&mut T) -> bool,
     ) -> Result<(T, u64), OpenError> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_present(mine) {
-            life.silencers.drain(..).for_each(|silence| silence());
-            let parts = open()?;
-            life.silencers = parts.iter().filter_map(silencer).collect();
+            let Life { silencers, discarded, .. } = &mut *life;
+            self.is_silenced.store(true, Ordering::Relaxed);
+            *discarded += silencers.drain(..).map(|silence| silence()).sum::<u32>();
+            let parts = open(*discarded)?;
+            *discarded = 0;
+            silencers.extend(parts.iter().map(silencer));
             life.waiting.resize_with(parts.len(), VecDeque::new);
             for (waiting, part) in life.waiting.iter_mut().zip(parts) {
                 waiting.retain_mut(|(_, old)| holds(old));
@@ -79,6 +93,7 @@ impl<T> Parts<T> {
                 waiting.push_back((mine + 1, part));
             }
             self.number.store(mine + 1, Ordering::Relaxed);
+            self.is_silenced.store(false, Ordering::Relaxed);
         }
         let next = life.waiting.get_mut(at).and_then(VecDeque::pop_front);
         let (number, part) = next.ok_or_else(|| OpenError {
@@ -105,16 +120,17 @@ mod tests {
         let silenced = Arc::new(AtomicUsize::new(0));
         let silencer = |_: &_| {
             let silenced = Arc::clone(&silenced);
-            let silence = move || {
+            Box::new(move || {
                 silenced.fetch_add(1, Ordering::Relaxed);
-            };
-            Some(Box::new(silence) as Silencer)
+                3_u32
+            }) as Silencer
         };
         let (parts, mut opened) = (Parts::new(Vec::new()), 0);
         for life in [0, 1] {
             for at in [1, 0] {
-                let open = || {
+                let open = |discarded| {
                     opened += 1;
+                    assert_eq!(discarded, if life == 0 { 0 } else { 6 });
                     Ok(vec![(life, 0), (life, 1)])
                 };
                 let part = parts.take((at, life), &interface(), open, silencer, |_| true);
@@ -124,13 +140,33 @@ mod tests {
         }
         assert_eq!(opened, 2);
         // Each part is taken once.
-        assert!(parts.take((0, 1), &interface(), || Ok(Vec::new()), silencer, |_| true).is_err());
+        assert!(parts.take((0, 1), &interface(), |_| Ok(Vec::new()), silencer, |_| true).is_err());
     }
 
     /// Takes a part; opening gives parts of life `number`. `holds`: frames wait in old parts.
     fn take(parts: &Parts<(u64, usize)>, at: usize, mine: u64, holds: bool) -> ((u64, usize), u64) {
-        let open = || Ok(vec![(mine + 1, 0), (mine + 1, 1)]);
-        parts.take((at, mine), &interface(), open, |_| None, |_| holds).unwrap()
+        let open = |_| Ok(vec![(mine + 1, 0), (mine + 1, 1)]);
+        parts.take((at, mine), &interface(), open, |_| done(), |_| holds).unwrap()
+    }
+
+    fn done() -> Silencer {
+        Box::new(|| 0)
+    }
+
+    #[test]
+    fn frames_that_were_discarded_are_reported_when_the_port_is_open() {
+        let parts: Parts<u32> = Parts::new(vec![Box::new(|| 5)]);
+        let refused = |_| Err(OpenError { what: "no".into(), fix: "yes".into() });
+        assert!(parts.take((0, 0), &interface(), refused, |_| done(), |_| true).is_err());
+        let mut seen = Vec::new();
+        for life in [0, 1] {
+            let open = |discarded| {
+                seen.push(discarded);
+                Ok(vec![discarded])
+            };
+            parts.take((0, life), &interface(), open, |_| done(), |_| true).unwrap();
+        }
+        assert_eq!(seen, [5, 0]);
     }
 
     #[test]
@@ -154,9 +190,12 @@ mod tests {
     #[test]
     fn opening_is_retried_after_an_error() {
         let parts = Parts::new(Vec::new());
-        let refused = || Err(OpenError { what: "no".into(), fix: "yes".into() });
-        assert!(parts.take((0, 0), &interface(), refused, |_| None, |_: &mut _| true).is_err());
-        let open = || Ok(vec![3]);
-        assert_eq!(parts.take((0, 0), &interface(), open, |_| None, |_| true).unwrap(), (3, 1));
+        let refused = |_| Err(OpenError { what: "no".into(), fix: "yes".into() });
+        assert!(parts.receives(0));
+        assert!(parts.take((0, 0), &interface(), refused, |_| done(), |_: &mut _| true).is_err());
+        assert!(parts.is_present(0) && !parts.receives(0));
+        let open = |_| Ok(vec![3]);
+        assert_eq!(parts.take((0, 0), &interface(), open, |_| done(), |_| true).unwrap(), (3, 1));
+        assert!(parts.receives(1));
     }
 }

@@ -10,27 +10,25 @@
 //! It follows Linux where ports depend on it: when an interface is deleted or moved to another
 //! namespace, its packet sockets and AF_XDP sockets are unbound, and stay so when it is back with the
 //! same name and index; an XDP program moves with its interface; a TAP stays attached to an interface
-//! that is moved, and is detached when it is deleted; a moved interface is down.
+//! that is moved, and is detached when it is deleted; a TAP that a port created ends with its last queue;
+//! a moved interface is down.
 //!
 //! Invariants: equal seeds and equal calls give equal results; a frame that [`World::offer`] accepted
 //! is received by the port, or counted by [`World::lost`] or [`World::abandoned`].
-//! Thread-safety: one thread at a time.
+//! Thread-safety: all clones share one lock, which each call holds.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::Rng;
-use flowyard_pool::{Pool, Umem};
+use flowyard_pool::Pool;
 use flowyard_yard::port::Halves;
 
-use super::calls::{Link, System};
 use super::plan::{LivePort, Log};
-use crate::af_packet::Settings;
-use crate::af_xdp::{self, Rules};
-use crate::live::{Counts, Interface, OpenError, State as LinkState};
-use crate::tap::{self, HostQueue, Programs};
+use crate::live::{Counts, Interface, OpenError};
 
+mod kernel;
 mod packet;
 mod tun;
 mod xdp;
@@ -43,6 +41,9 @@ struct State {
     rng: Rng,
     /// One of N calls fails; 0 for none.
     fail_every: u64,
+    /// The call that fails, counted from the first one, and its error.
+    fail_at: Option<(u64, i32)>,
+    calls: u64,
     failed: u64,
     /// By a number that is never used again.
     devices: BTreeMap<u64, Device>,
@@ -51,11 +52,23 @@ struct State {
     queues: BTreeMap<u64, tun::QueueState>,
     sockets: BTreeMap<u64, xdp::SocketState>,
     programs: BTreeMap<u64, xdp::ProgramState>,
+    /// Open descriptors that look at interfaces.
+    links: usize,
     next: u64,
     sent: Vec<(String, Vec<u8>)>,
     lost: u64,
     abandoned: u64,
+    overruns: u64,
+    uncounted: u64,
 }
+
+/// The errors of calls on an open descriptor.
+const CALL_ERRORS: [i32; 6] =
+    [libc::EIO, libc::ENOBUFS, libc::EINTR, libc::ENETDOWN, libc::EAGAIN, libc::ENOMEM];
+
+/// The errors of calls that open a descriptor or look something up.
+const OPEN_ERRORS: [i32; 6] =
+    [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR, libc::EPERM, libc::ENOSPC];
 
 /// An interface.
 struct Device {
@@ -67,14 +80,26 @@ struct Device {
     is_here: bool,
     /// Whether it is a TAP.
     is_tap: bool,
-    /// Whether tags of received frames are stored separately.
-    strips_tags: bool,
+    /// Whether it remains when the last queue of it is closed.
+    is_persistent: bool,
+    offloads: Offloads,
     /// Whether somebody keeps all frames from the port.
     is_stalled: bool,
     /// Receive queues.
     width: u64,
     program: Option<u64>,
     counts: Counts,
+}
+
+/// The offloads of an interface, for received frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offloads {
+    /// Tags are stored separately.
+    pub strips_tags: bool,
+    /// Checksums of UDP are left to be completed, as by a sender on the same machine.
+    pub leaves_checksums: bool,
+    /// Consecutive frames of a flow are coalesced.
+    pub coalesces: bool,
 }
 
 /// What became of an offered frame.
@@ -101,19 +126,32 @@ impl State {
         self.next
     }
 
-    /// Fails some calls.
+    /// Fails some calls on open descriptors.
     fn call(&mut self) -> io::Result<()> {
-        if self.fail_every == 0 || self.rng.below(self.fail_every) > 0 {
-            return Ok(());
-        }
-        self.failed += 1;
-        let all = [libc::EIO, libc::ENOBUFS, libc::EINTR, libc::ENETDOWN, libc::EAGAIN];
-        Err(io::Error::from_raw_os_error(all[self.rng.below(all.len() as u64) as usize]))
+        self.fails(&CALL_ERRORS)
     }
 
-    /// As [`State::call`], for a call that opens.
-    fn open(&mut self, what: &str) -> Result<(), OpenError> {
-        self.call().map_err(|error| OpenError::os(what, &error, ""))
+    /// As [`State::call`], for a call that opens a descriptor or looks something up.
+    fn open(&mut self) -> io::Result<()> {
+        self.fails(&OPEN_ERRORS)
+    }
+
+    /// As [`State::open`]; `what` is what the call is for.
+    fn open_for(&mut self, what: &str) -> Result<(), OpenError> {
+        self.open().map_err(|error| OpenError::os(what, &error, ""))
+    }
+
+    fn fails(&mut self, errors: &[i32]) -> io::Result<()> {
+        self.calls += 1;
+        let error = match self.fail_at {
+            Some((call, error)) if call == self.calls => error,
+            _ if self.fail_every > 0 && self.rng.below(self.fail_every) == 0 => {
+                errors[self.rng.below(errors.len() as u64) as usize]
+            }
+            _ => return Ok(()),
+        };
+        self.failed += 1;
+        Err(io::Error::from_raw_os_error(error))
     }
 
     fn here(&self, name: &str) -> Option<u64> {
@@ -154,6 +192,29 @@ impl State {
         }
     }
 
+    /// Creates an interface, which is down, with this index if it is free.
+    fn create(&mut self, name: &str, is_tap: bool, width: usize, index: Option<u32>) -> u64 {
+        let free = index.filter(|index| !self.is_taken(*index));
+        let index = free.unwrap_or_else(|| self.index());
+        let number = self.number();
+        let device = Device {
+            name: name.into(),
+            index,
+            mtu: 1500,
+            is_up: false,
+            is_here: true,
+            is_tap,
+            is_persistent: true,
+            offloads: Offloads { strips_tags: true, leaves_checksums: false, coalesces: false },
+            is_stalled: false,
+            width: width as u64,
+            program: None,
+            counts: Counts::default(),
+        };
+        self.devices.insert(number, device);
+        number
+    }
+
     fn delete(&mut self, device: u64) {
         self.unregister(device);
         for program in self.programs.values_mut() {
@@ -175,6 +236,8 @@ impl World {
         Self(Arc::new(Mutex::new(State {
             rng: Rng::new(seed),
             fail_every: 0,
+            fail_at: None,
+            calls: 0,
             failed: 0,
             devices: BTreeMap::new(),
             rings: BTreeMap::new(),
@@ -182,10 +245,13 @@ impl World {
             queues: BTreeMap::new(),
             sockets: BTreeMap::new(),
             programs: BTreeMap::new(),
+            links: 0,
             next: 0,
             sent: Vec::new(),
             lost: 0,
             abandoned: 0,
+            overruns: 0,
+            uncounted: 0,
         })))
     }
 
@@ -204,24 +270,7 @@ impl World {
     /// Creates the interface `name`, which is down, with `width` receive queues, and with this index
     /// if it is free.
     pub fn create(&self, name: &str, is_tap: bool, width: usize, index: Option<u32>) {
-        let mut state = self.state();
-        let free = index.filter(|index| !state.is_taken(*index));
-        let index = free.unwrap_or_else(|| state.index());
-        let number = state.number();
-        let device = Device {
-            name: name.into(),
-            index,
-            mtu: 1500,
-            is_up: false,
-            is_here: true,
-            is_tap,
-            strips_tags: true,
-            is_stalled: false,
-            width: width as u64,
-            program: None,
-            counts: Counts::default(),
-        };
-        state.devices.insert(number, device);
+        self.state().create(name, is_tap, width, index);
     }
 
     /// The index of the interface `name`, if it exists here.
@@ -250,9 +299,9 @@ impl World {
         self.change(name, |device| device.mtu = mtu);
     }
 
-    /// Changes whether the tags of received frames are stored separately.
-    pub fn set_strips_tags(&self, name: &str, strips: bool) {
-        self.change(name, |device| device.strips_tags = strips);
+    /// Changes its offloads.
+    pub fn set_offloads(&self, name: &str, offloads: Offloads) {
+        self.change(name, |device| device.offloads = offloads);
     }
 
     /// Renames it, unless that name is taken.
@@ -266,16 +315,6 @@ impl World {
     pub fn delete(&self, name: &str) {
         let mut state = self.state();
         if let Some(device) = state.here(name) {
-            state.delete(device);
-        }
-    }
-
-    /// Deletes the interfaces of this name that are elsewhere.
-    pub fn delete_elsewhere(&self, name: &str) {
-        let mut state = self.state();
-        let away = |device: &Device| !device.is_here && device.name == name;
-        let found = state.devices.iter().filter(|(_, device)| away(device));
-        for device in found.map(|(at, _)| *at).collect::<Vec<_>>() {
             state.delete(device);
         }
     }
@@ -327,6 +366,32 @@ impl World {
         self.state().fail_every = every;
     }
 
+    /// Call `number` fails with `error`, a number of errno(3); calls are counted from 1.
+    pub fn fail_at(&self, number: u64, error: i32) {
+        self.state().fail_at = Some((number, error));
+    }
+
+    /// Number of calls that may fail, so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Number of open descriptors, attached programs, and interfaces that end with their descriptors.
+    #[must_use]
+    pub fn open_objects(&self) -> usize {
+        let State { rings, senders, queues, sockets, programs, devices, links, .. } =
+            &*self.state();
+        let temporary = devices.values().filter(|device| !device.is_persistent).count();
+        rings.len()
+            + senders.len()
+            + queues.len()
+            + sockets.len()
+            + programs.len()
+            + links
+            + temporary
+    }
+
     /// Number of calls that failed.
     #[must_use]
     pub fn failed(&self) -> u64 {
@@ -345,10 +410,24 @@ impl World {
         if let Some(device) = state.devices.get_mut(&number) {
             device.counts.received += 1;
         }
-        match state.devices[&number].program {
+        let offered = match state.devices[&number].program {
             Some(program) => state.offer_xdp(number, program, frame),
             None => state.offer_rings(number, frame),
-        }
+        };
+        state.overruns += u64::from(offered == Offered::Overrun);
+        offered
+    }
+
+    /// Frames that came to an AF_PACKET or AF_XDP port without room for them.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.state().overruns
+    }
+
+    /// Those of [`World::overruns`] of which no port was notified before it closed its ring or socket.
+    #[must_use]
+    pub fn uncounted(&self) -> u64 {
+        self.state().uncounted
     }
 
     /// Takes the frames that were transmitted, with the name of their interface.
@@ -368,91 +447,5 @@ impl World {
     #[must_use]
     pub fn abandoned(&self) -> u64 {
         self.state().abandoned
-    }
-}
-
-/// Looks at an interface.
-pub(super) struct WorldLink(World, String);
-
-impl Link for WorldLink {
-    fn look(&mut self) -> io::Result<Option<LinkState>> {
-        let mut state = self.0.state();
-        state.call()?;
-        Ok(state.here(&self.1).map(|number| {
-            let Device { index, mtu, is_up, .. } = state.devices[&number];
-            LinkState { index, mtu, is_up }
-        }))
-    }
-
-    fn counts(&mut self) -> Option<Counts> {
-        let mut state = self.0.state();
-        state.call().ok()?;
-        Some(state.devices[&state.here(&self.1)?].counts)
-    }
-}
-
-impl System for World {
-    type Link = WorldLink;
-    type Ring = packet::WorldRing;
-    type Sender = packet::WorldSender;
-    type Queue = tun::WorldQueue;
-    type Socket = xdp::WorldSocket;
-    type Program = xdp::WorldProgram;
-
-    fn link(&self, name: &str) -> io::Result<WorldLink> {
-        Ok(WorldLink(self.clone(), name.into()))
-    }
-
-    fn find(&self, name: &str) -> Result<Interface, OpenError> {
-        let mut state = self.state();
-        state.open("looking up an interface")?;
-        let gone = || OpenError::new(format!("there is no interface '{name}'"), "create it");
-        let Device { index, mtu, is_up, .. } = state.devices[&state.here(name).ok_or_else(gone)?];
-        Ok(Interface { name: name.into(), index, mtu, is_up })
-    }
-
-    fn rings(
-        &self,
-        on: &Interface,
-        count: usize,
-        how: Settings,
-    ) -> Result<Vec<Self::Ring>, OpenError> {
-        packet::rings(self, on, count, how)
-    }
-
-    fn sender(&self, on: &Interface, _bypass: bool) -> Result<Self::Sender, OpenError> {
-        packet::sender(self, on)
-    }
-
-    fn queues(
-        &self,
-        name: &str,
-        count: usize,
-        _programs: &Programs,
-    ) -> io::Result<(Vec<Self::Queue>, u32)> {
-        tun::queues(self, name, count)
-    }
-
-    fn programs(&self, _count: usize, _by: &HostQueue) -> Result<Programs, OpenError> {
-        Ok(Programs::default())
-    }
-
-    fn set_up(&self, name: &str, _how: tap::Settings) -> Result<Interface, OpenError> {
-        Self::set_up(self, name, true);
-        self.find(name)
-    }
-
-    fn program(&self, on: &Interface, _rules: &Rules) -> Result<Self::Program, OpenError> {
-        xdp::program(self, on)
-    }
-
-    fn socket(
-        &self,
-        on: &Interface,
-        queue: u32,
-        umem: &Umem,
-        how: af_xdp::Settings,
-    ) -> Result<Self::Socket, OpenError> {
-        xdp::socket(self, on, queue, umem, how)
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Settings<S: System> {
 
 pub(super) struct Tun<S: System> {
     queue: S::Queue,
+    /// Queues of older lives, of the interface that has the name of the port now.
+    older: Vec<S::Queue>,
     settings: Settings<S>,
     monitor: Monitor<S::Link>,
     /// The life of the port that the queue belongs to, see [`Parts`].
@@ -65,6 +67,7 @@ impl<S: System> Tun<S> {
         let dropped = monitor.watch.link.counts().map_or(0, |counts| counts.unsent);
         Self {
             queue,
+            older: Vec::new(),
             settings,
             monitor,
             life: 0,
@@ -104,12 +107,24 @@ impl<S: System> Tun<S> {
             self.queue.unfilter();
             return self.monitor.opened(Ok(()));
         }
-        let open = || attach(system, interface, queues, programs);
-        let attached = parts.take((at, self.life), interface, open, |_| None, |_| true);
-        self.monitor.opened(attached.map(|((queue, lost), life)| {
-            (self.queue, self.life) = (queue, life);
+        let open = |discarded| attach(system, interface, queues, programs, discarded);
+        let silencer = |(queue, _): &(S::Queue, u32)| queue.silencer();
+        // Nothing waits in a queue that was silenced; but the frames lost for it are counted.
+        let holds = |(_, lost): &mut (S::Queue, u32)| *lost > 0;
+        let attached = parts.take((at, self.life), interface, open, silencer, holds);
+        let attached = attached.map(|((queue, lost), life)| {
+            let older = std::mem::replace(&mut self.queue, queue);
+            self.life = life;
             self.lost += lost;
-        }));
+            // An interface that flowyard created ends with its last queue. If it has its name again, it
+            // stays until this core has another queue of it.
+            self.older.push(older);
+            let is_attached = self.queue.is_attached(name);
+            // A TAP with one queue cannot have another one beside it.
+            let is_needed = queues > 1 && !is_attached;
+            self.older.retain(|queue| is_needed && queue.is_of(name));
+        });
+        self.monitor.opened(attached);
     }
 
     /// Frames that the interface dropped since the last call.
@@ -123,17 +138,19 @@ impl<S: System> Tun<S> {
     }
 }
 
-/// Attaches all queues to a recreated interface.
+/// Attaches all queues to a recreated interface. `discarded` frames were lost in older queues.
 fn attach<S: System>(
     system: &S,
     interface: &Interface,
     count: usize,
     programs: &Programs,
+    discarded: u32,
 ) -> Result<Vec<(S::Queue, u32)>, OpenError> {
-    let made = system.queues(&interface.name, count, programs).map_err(|error| OpenError {
-        what: format!("the recreated interface cannot be opened: {error}"),
-        fix: "create it as a TAP interface with the same number of queues".into(),
-    })?;
+    let (queues, lost) =
+        system.queues(&interface.name, count, programs).map_err(|error| OpenError {
+            what: format!("the recreated interface cannot be opened: {error}"),
+            fix: "create it as a TAP interface with the same number of queues".into(),
+        })?;
     // The queues are attached by name, and the interface may have been replaced meanwhile; the next
     // check detects the new one.
     if system.find(&interface.name)?.index != interface.index {
@@ -142,7 +159,7 @@ fn attach<S: System>(
             fix: "no action is needed: the newest one is opened next".into(),
         });
     }
-    Ok(by_core(made))
+    Ok(by_core((queues, lost + discarded)))
 }
 
 /// The queues with the number of lost frames, which are all counted for the first queue.

@@ -94,6 +94,8 @@ struct Xdp<S: System> {
     bound: Option<Bound<S>>,
     out: Ledger,
     pool: Pool,
+    /// Frames for which closed sockets had no room, not yet reported.
+    lost: u32,
     /// The next time to read the kernel's counters.
     count_at: Nanos,
     is_stopped: bool,
@@ -169,6 +171,7 @@ pub(super) fn open<S: System>(
                 sent: 0,
             },
             pool: place.pool.share(),
+            lost: 0,
             count_at: 0,
             is_stopped: false,
             is_leaving: false,
@@ -216,9 +219,13 @@ impl<S: System> Xdp<S> {
         if self.is_stopped {
             return Ok(());
         }
-        program.set(self.queue, socket).map_err(|error| OpenError {
-            what: format!("queue {} of '{}': {error}", self.queue, interface.name),
-            fix: "list its queues with 'ethtool -l'".into(),
+        program.set(self.queue, socket).map_err(|error| {
+            let doing = format!("redirecting queue {} of '{}'", self.queue, interface.name);
+            let OpenError { what, fix } = OpenError::os(&doing, &error, "CAP_BPF");
+            // The map of the program has no such entry.
+            let no_queue = error.raw_os_error() == Some(libc::E2BIG);
+            let fix = if no_queue { "list its queues with 'ethtool -l'".into() } else { fix };
+            OpenError { what, fix }
         })
     }
 
@@ -256,7 +263,10 @@ impl<S: System> Xdp<S> {
     #[cold]
     fn reopen(&mut self) {
         self.is_leaving = false;
-        let old = self.bound.as_ref().map(|bound| Arc::clone(&bound.program));
+        let old = self.bound.as_mut().map(|Bound { socket, program, .. }| {
+            self.lost += socket.drops().unwrap_or(0);
+            Arc::clone(program)
+        });
         self.unbind();
         let Some(interface) = self.monitor.fresh().cloned() else {
             self.common.release();
@@ -350,7 +360,7 @@ impl<S: System> Device for Xdp<S> {
         self.attend(now);
         self.fill(Some(pool));
         self.wake();
-        let mut got = Received::default();
+        let mut got = Received { overrun: std::mem::take(&mut self.lost), ..Received::default() };
         let Some(Bound { socket, .. }) = &mut self.bound else {
             self.monitor.note(&mut got, 0, true, now);
             return got;
@@ -377,7 +387,7 @@ impl<S: System> Device for Xdp<S> {
         }
         if now >= self.count_at {
             self.count_at = now + COUNT_EVERY;
-            got.overrun = socket.drops().unwrap_or(0);
+            got.overrun += socket.drops().unwrap_or(0);
         }
         // Without buffers the kernel cannot deliver; the port is not stalled then.
         let is_idle = count == 0 && self.out.filled > 0;

@@ -5,8 +5,11 @@
 use std::collections::VecDeque;
 use std::io;
 
-use super::{Interface, Offered, OpenError, Settings, State, World, hash};
-use crate::af_packet::{Seen, Sender};
+use flowyard_wire::checksum::Sum;
+
+use super::{Interface, Offered, Offloads, OpenError, State, World, hash};
+use crate::af_packet::{Seen, Sender, Settings};
+use crate::live::offload::Offload;
 use crate::port::live::calls::{self, Silencer};
 
 /// A ring.
@@ -20,10 +23,64 @@ pub(super) struct RingState {
     dropped: u32,
 }
 
-/// A received frame, and its tag if that is stored separately.
+/// A received frame, or several that were coalesced.
 struct Waiting {
     bytes: Vec<u8>,
+    /// The tag, if it is stored separately.
     tag: Option<[u8; 4]>,
+    offload: Offload,
+    /// Number of frames on the wire.
+    frames: u64,
+}
+
+/// Where UDP and its payload begin in an untagged frame of IPv4 without options.
+const UDP: usize = 34;
+const PAYLOAD: usize = 42;
+/// The longest frame that frames are coalesced to.
+const LONGEST: usize = 4000;
+
+impl Waiting {
+    fn new(frame: &[u8], offloads: Offloads) -> Self {
+        let is_tagged = frame.get(12..14) == Some(&[0x81, 0]);
+        let tag = frame.get(12..16).filter(|_| offloads.strips_tags && is_tagged);
+        let tag: Option<[u8; 4]> = tag.and_then(|tag| tag.try_into().ok());
+        let mut bytes = match tag {
+            Some(_) => [&frame[..12], &frame[16..]].concat(),
+            None => frame.to_vec(),
+        };
+        let mut offload = Offload::default();
+        if offloads.leaves_checksums && (tag.is_some() || !is_tagged) && bytes.len() > PAYLOAD {
+            // The field has the sum of the pseudo header, which the adapter completes.
+            let length = (bytes.len() - UDP) as u64;
+            let pseudo = Sum::ZERO.bytes(&bytes[26..UDP]).word(17).word(length).finish();
+            bytes[UDP + 6..UDP + 8].copy_from_slice(&(!pseudo).to_be_bytes());
+            offload.checksum = Some((UDP as u16, 6));
+        }
+        Self { bytes, tag, offload, frames: 1 }
+    }
+
+    /// Appends `next` as a further segment of the same flow; returns whether this is possible.
+    fn coalesce(&mut self, next: &Self) -> bool {
+        let is_plain = |bytes: &[u8]| bytes.len() > PAYLOAD && bytes[12..14] == [8, 0];
+        if !is_plain(&self.bytes) || !is_plain(&next.bytes) || self.tag != next.tag {
+            return false;
+        }
+        let (mine, more) = (self.bytes.len() - PAYLOAD, next.bytes.len() - PAYLOAD);
+        let size = usize::from(self.offload.segment.unwrap_or(mine as u16));
+        // All segments have the same size; only the last one may be shorter.
+        let fits = mine.is_multiple_of(size) && more <= size && self.bytes.len() + more <= LONGEST;
+        if !fits || self.bytes[26..UDP + 4] != next.bytes[26..UDP + 4] {
+            return false;
+        }
+        self.bytes.extend_from_slice(&next.bytes[PAYLOAD..]);
+        let lengths = [(16, self.bytes.len() - 14), (UDP + 4, self.bytes.len() - UDP)];
+        for (at, length) in lengths {
+            self.bytes[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
+        }
+        self.offload.segment = Some(size as u16);
+        self.frames += next.frames;
+        true
+    }
 }
 
 pub(in crate::port::live) struct WorldRing {
@@ -47,9 +104,7 @@ impl State {
                 groups.push(ring.group);
             }
         }
-        let strips = self.devices[&device].strips_tags;
-        let tag = frame.get(12..16).filter(|tag| strips && tag[..2] == [0x81, 0]);
-        let tag: Option<[u8; 4]> = tag.and_then(|tag| tag.try_into().ok());
+        let offloads = self.devices[&device].offloads;
         let mut offered = Offered::Nobody;
         for group in groups {
             let members: Vec<u64> = self
@@ -60,16 +115,20 @@ impl State {
                 .collect();
             let at = members[hash(frame) as usize % members.len()];
             let Some(ring) = self.rings.get_mut(&at) else { continue };
+            let next = Waiting::new(frame, offloads);
+            if offloads.coalesces
+                && let Some(last) = ring.frames.back_mut()
+                && last.coalesce(&next)
+            {
+                offered = Offered::Waits;
+                continue;
+            }
             if ring.frames.len() >= ring.room {
                 ring.dropped += 1;
                 offered = Offered::Overrun;
                 continue;
             }
-            let bytes = match tag {
-                Some(_) => [&frame[..12], &frame[16..]].concat(),
-                None => frame.to_vec(),
-            };
-            ring.frames.push_back(Waiting { bytes, tag });
+            ring.frames.push_back(next);
             offered = Offered::Waits;
         }
         offered
@@ -86,7 +145,7 @@ pub(super) fn rings(
     let group = state.number();
     let mut numbers = Vec::new();
     for _ in 0..count {
-        let opened = state.open("af_packet").and_then(|()| state.device(on));
+        let opened = state.open_for("af_packet").and_then(|()| state.device(on));
         let device = match opened {
             Ok(device) => device,
             Err(error) => {
@@ -113,7 +172,7 @@ pub(super) fn rings(
 
 pub(super) fn sender(world: &World, on: &Interface) -> Result<WorldSender, OpenError> {
     let mut state = world.state();
-    state.open("af_packet")?;
+    state.open_for("af_packet")?;
     let (device, number) = (state.device(on)?, state.number());
     state.senders.insert(number, Some(device));
     Ok(WorldSender { world: world.clone(), number })
@@ -134,7 +193,7 @@ impl calls::Ring for WorldRing {
             let mut state = self.world.state();
             self.first = state.rings.get_mut(&self.number)?.frames.pop_front();
         }
-        self.first.as_ref().map(|first| Seen::whole(&first.bytes, first.tag))
+        self.first.as_ref().map(|first| Seen::whole(&first.bytes, first.tag, first.offload))
     }
 
     fn advance(&mut self) {
@@ -150,21 +209,24 @@ impl calls::Ring for WorldRing {
 
     fn clear(&mut self) {}
 
-    fn silencer(&self) -> Option<Silencer> {
+    fn silencer(&self) -> Silencer {
         let (world, number) = (self.world.clone(), self.number);
-        Some(Box::new(move || {
+        Box::new(move || {
             if let Some(ring) = world.state().rings.get_mut(&number) {
                 ring.is_silent = true;
             }
-        }))
+            0
+        })
     }
 }
 
 impl Drop for WorldRing {
     fn drop(&mut self) {
         let mut state = self.world.state();
-        let left = state.rings.remove(&self.number).map_or(0, |ring| ring.frames.len());
-        state.abandoned += left as u64 + u64::from(self.first.is_some());
+        let Some(ring) = state.rings.remove(&self.number) else { return };
+        let left = ring.frames.iter().chain(&self.first).map(|waiting| waiting.frames);
+        state.abandoned += left.sum::<u64>();
+        state.uncounted += u64::from(ring.dropped);
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use super::{Offered, State, World, hash};
-use crate::port::live::calls;
+use crate::port::live::calls::{self, Silencer};
 use crate::tap::Got;
 
 /// Frames that a queue holds.
@@ -15,6 +15,10 @@ const ROOM: usize = 50;
 /// A queue.
 pub(super) struct QueueState {
     pub(super) on: Option<u64>,
+    /// Whether it receives nothing from its interface any more (IFF_DETACH_QUEUE).
+    is_detached: bool,
+    /// Whether the interface was opened with several queues; another one's queue cannot be detached.
+    is_multi: bool,
     pub(super) frames: VecDeque<Vec<u8>>,
 }
 
@@ -29,7 +33,7 @@ impl State {
         let attached: Vec<u64> = self
             .queues
             .iter()
-            .filter(|(_, queue)| queue.on == Some(device))
+            .filter(|(_, queue)| queue.on == Some(device) && !queue.is_detached)
             .map(|(number, _)| *number)
             .collect();
         let is_stalled = self.devices[&device].is_stalled;
@@ -48,6 +52,25 @@ impl State {
             }
         }
     }
+
+    /// Whether the queue is attached to the interface that has this name here.
+    fn is_attached(&self, queue: u64, name: &str) -> bool {
+        let Some(queue) = self.queues.get(&queue) else { return false };
+        let device = queue.on.and_then(|on| self.devices.get(&on));
+        !queue.is_detached && device.is_some_and(|device| device.is_here && device.name == name)
+    }
+
+    /// Closes a queue. An interface that a port created ends with its last one.
+    fn close(&mut self, queue: u64) {
+        let Some(queue) = self.queues.remove(&queue) else { return };
+        self.abandoned += queue.frames.len() as u64;
+        if let Some(on) = queue.on
+            && !self.devices[&on].is_persistent
+            && self.queues.values().all(|queue| queue.on != Some(on))
+        {
+            self.delete(on);
+        }
+    }
 }
 
 pub(super) fn queues(
@@ -56,29 +79,65 @@ pub(super) fn queues(
     count: usize,
 ) -> io::Result<(Vec<WorldQueue>, u32)> {
     let mut state = world.state();
-    state.call()?;
     let refused = |number| io::Error::from_raw_os_error(number);
-    let device = state.here(name).filter(|number| state.devices[number].is_tap);
-    let device = device.ok_or_else(|| refused(libc::EINVAL))?;
+    let device = match state.here(name) {
+        Some(device) if state.devices[&device].is_tap => device,
+        Some(_) => return Err(refused(libc::EINVAL)),
+        None => {
+            state.open()?;
+            let device = state.create(name, true, count, None);
+            if let Some(device) = state.devices.get_mut(&device) {
+                device.is_persistent = false;
+            }
+            device
+        }
+    };
     if count == 1 && state.queues.values().any(|queue| queue.on == Some(device)) {
         return Err(refused(libc::EBUSY));
     }
     let mut all = Vec::new();
     for _ in 0..count {
         let number = state.number();
-        state.queues.insert(number, QueueState { on: Some(device), frames: VecDeque::new() });
-        all.push(WorldQueue { world: world.clone(), number });
+        let queue = QueueState {
+            on: Some(device),
+            is_detached: false,
+            is_multi: count > 1,
+            frames: VecDeque::new(),
+        };
+        state.queues.insert(number, queue);
+        all.push(number);
+        if let Err(error) = state.open() {
+            all.iter().for_each(|queue| state.close(*queue));
+            return Err(error);
+        }
     }
-    Ok((all, 0))
+    let queue = |number| WorldQueue { world: world.clone(), number };
+    Ok((all.into_iter().map(queue).collect(), 0))
 }
 
 impl calls::Queue for WorldQueue {
     fn is_attached(&self, name: &str) -> bool {
         let mut state = self.world.state();
-        let on = state.queues[&self.number].on;
-        let found = on.and_then(|on| state.devices.get(&on));
-        found.is_some_and(|device| device.is_here && device.name == name)
-            || on.is_some() && state.call().is_err()
+        state.is_attached(self.number, name)
+            || state.queues[&self.number].on.is_some() && state.call().is_err()
+    }
+
+    fn is_of(&self, name: &str) -> bool {
+        let state = self.world.state();
+        let device = state.queues[&self.number].on.and_then(|on| state.devices.get(&on));
+        device.is_some_and(|device| device.is_here && device.name == name)
+    }
+
+    fn silencer(&self) -> Silencer {
+        let (world, number) = (self.world.clone(), self.number);
+        Box::new(move || {
+            let mut state = world.state();
+            let Some(queue) = state.queues.get_mut(&number) else { return 0 };
+            queue.is_detached = queue.is_multi;
+            let waited = queue.frames.drain(..).count();
+            state.lost += waited as u64;
+            waited as u32
+        })
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
@@ -124,8 +183,6 @@ impl calls::Queue for WorldQueue {
 
 impl Drop for WorldQueue {
     fn drop(&mut self) {
-        let mut state = self.world.state();
-        let left = state.queues.remove(&self.number).map_or(0, |queue| queue.frames.len());
-        state.abandoned += left as u64;
+        self.world.state().close(self.number);
     }
 }

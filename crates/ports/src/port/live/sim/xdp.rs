@@ -95,7 +95,7 @@ impl State {
 
 pub(super) fn program(world: &World, on: &Interface) -> Result<WorldProgram, OpenError> {
     let mut state = world.state();
-    state.open("attaching the XDP program")?;
+    state.open_for("attaching the XDP program")?;
     let (device, number) = (state.device(on)?, state.number());
     let slot = state.devices.get_mut(&device).map(|device| &mut device.program);
     match slot {
@@ -114,7 +114,7 @@ pub(super) fn socket(
     how: Settings,
 ) -> Result<WorldSocket, OpenError> {
     let mut state = world.state();
-    state.open("af_xdp")?;
+    state.open_for("af_xdp")?;
     let device = state.device(on)?;
     let taken = |socket: &SocketState| socket.on == Some(device) && socket.queue == queue;
     if state.sockets.values().any(taken) {
@@ -231,6 +231,7 @@ impl Drop for WorldSocket {
         if let Some(socket) = state.sockets.remove(&self.number) {
             state.abandoned += socket.received.len() as u64;
             state.lost += socket.to_send.len() as u64;
+            state.uncounted += u64::from(socket.dropped);
         }
         for program in state.programs.values_mut() {
             program.sockets.retain(|_, socket| *socket != self.number);
