@@ -66,7 +66,12 @@ fn flap(kind: Kind) {
     line.ping(ips()[0], "");
     let outcome = live.stop();
     flowyard_testkit::note!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops);
-    assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
+    let drops = outcome.total().drops;
+    assert_eq!(
+        drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]),
+        0,
+        "{drops:?}"
+    );
     assert!(outcome.total().drops.get(DropReason::PortDown) > 0, "{:?}", outcome.total().drops);
 }
 
