@@ -32,8 +32,7 @@ usage: cargo xtask COMMAND
   help                  print this text
 
 Environment of 'ci':
-  FUZZ_SECONDS=N        run each fuzz target for at most N seconds (default 30; all targets
-                        together take no more than 60 s, two at a time)
+  FUZZ_SECONDS=N        run each fuzz target for N seconds, two targets at a time (default 6)
   CHECK_ADVISORIES=1    also fetch the RustSec advisory database and check the dependencies
 ";
 
