@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::balance`] for libFuzzer.
+//! Calls [`flowyard_fuzz::balance`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::balance(data));
+use flowyard_fuzz::{BALANCE, balance, bounded};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(BALANCE, data, balance));

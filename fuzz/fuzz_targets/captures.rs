@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::captures`] for libFuzzer.
+//! Calls [`flowyard_fuzz::captures`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::captures(data));
+use flowyard_fuzz::{bounded, captures, captures_limits};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(captures_limits(data), data, captures));

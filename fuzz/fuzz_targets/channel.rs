@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::channel`] for libFuzzer.
+//! Calls [`flowyard_fuzz::channel`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::channel(data));
+use flowyard_fuzz::{CHANNEL, bounded, channel};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(CHANNEL, data, channel));

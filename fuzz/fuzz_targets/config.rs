@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::config`] for libFuzzer.
+//! Calls [`flowyard_fuzz::config`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::config(data));
+use flowyard_fuzz::{CONFIG, bounded, config};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(CONFIG, data, config));

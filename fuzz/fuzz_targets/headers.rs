@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::headers`] for libFuzzer.
+//! Calls [`flowyard_fuzz::headers`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::headers(data));
+use flowyard_fuzz::{HEADERS, bounded, headers};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(HEADERS, data, headers));

@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::images`] for libFuzzer.
+//! Calls [`flowyard_fuzz::images`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::images(data));
+use flowyard_fuzz::{IMAGES, bounded, images};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(IMAGES, data, images));

@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::lists`] for libFuzzer.
+//! Calls [`flowyard_fuzz::lists`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::lists(data));
+use flowyard_fuzz::{LISTS, bounded, lists};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(LISTS, data, lists));

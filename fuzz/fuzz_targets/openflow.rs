@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::openflow`] for libFuzzer.
+//! Calls [`flowyard_fuzz::openflow`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::openflow(data));
+use flowyard_fuzz::{OPENFLOW, bounded, openflow};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(OPENFLOW, data, openflow));

@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::switch`] for libFuzzer.
+//! Calls [`flowyard_fuzz::switch`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::switch(data));
+use flowyard_fuzz::{SWITCH, bounded, switch};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(SWITCH, data, switch));

@@ -1,4 +1,6 @@
-//! Calls [`flowyard_fuzz::text`] for libFuzzer.
+//! Calls [`flowyard_fuzz::text`] for libFuzzer, within its limits.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::text(data));
+use flowyard_fuzz::{TEXT, bounded, text};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bounded(TEXT, data, text));

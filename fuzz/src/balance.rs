@@ -1,8 +1,15 @@
 //! `balance`: any bytes as a UDP payload with a QUIC connection ID, and as an ICMP message. The first
 //! three bytes choose the encryption, the lengths of server ID and nonce, and the address family.
 
+use crate::{Limits, Line};
 use flowyard_lb::icmp;
 use flowyard_lb::quic::{Config, Reader, Route};
+
+/// A payload has at most one connection ID: at most 20 bytes are decrypted, in four rounds. An ICMP message is read to
+/// the ports of its quoted packet; its checksum adds all bytes. The parsers allocate nothing: the bytes belong to
+/// this target's configuration and reader.
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 1000, byte: 10 }, bytes: Line { input: 1000, byte: 0 } };
 
 /// Reads `data` as both.
 ///

@@ -1,9 +1,15 @@
 //! `config`: any text as each kind of TOML file that the commands read.
 
+use crate::{Limits, Line};
 use flowyard_config::Config;
 use flowyard_hostsim::profile::Profile;
 use flowyard_report::exhibit::Spec;
 use flowyard_scenario::Scenario;
+
+/// Each of the five parsers reads the whole text, and the check of a configuration makes its plans. The text of an
+/// error repeats a line. A short table of sections makes a few large plans: up to 1000 allocated bytes a byte.
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 20_000, byte: 800 }, bytes: Line { input: 50_000, byte: 3000 } };
 
 /// Reads `bytes` as each kind of file.
 ///

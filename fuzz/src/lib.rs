@@ -3,12 +3,17 @@
 //! `cargo +nightly fuzz list` prints the names, `cargo +nightly fuzz run NAME` runs one. Without a fuzzer,
 //! `cargo test --manifest-path fuzz/Cargo.toml` runs the targets over changed seeds.
 //!
+//! A target fails if it panics, and if an input costs more than the `LIMITS` of the target ([`bounded`]). To
+//! count the work of an input, set `RUSTFLAGS=-Cllvm-args=-sanitizer-coverage-trace-pc`, as `cargo xtask ci fuzz`
+//! does; otherwise only the allocated bytes are limited.
+//!
 //! Every parser of the workspace is called by one of them: `xtask/src/tidy/parsers.rs` has the table.
 
 mod balance;
 mod captures;
 mod channel;
 mod config;
+mod cost;
 mod headers;
 mod images;
 mod lists;
@@ -16,13 +21,14 @@ mod openflow;
 mod switch;
 mod text;
 
-pub use balance::balance;
-pub use captures::captures;
-pub use channel::channel;
-pub use config::config;
-pub use headers::headers;
-pub use images::images;
-pub use lists::lists;
-pub use openflow::openflow;
-pub use switch::switch;
-pub use text::text;
+pub use balance::{LIMITS as BALANCE, balance};
+pub use captures::{captures, limits as captures_limits};
+pub use channel::{LIMITS as CHANNEL, channel};
+pub use config::{LIMITS as CONFIG, config};
+pub use cost::{Limits, Line, bounded};
+pub use headers::{LIMITS as HEADERS, headers};
+pub use images::{LIMITS as IMAGES, images};
+pub use lists::{LIMITS as LISTS, lists};
+pub use openflow::{LIMITS as OPENFLOW, openflow};
+pub use switch::{LIMITS as SWITCH, switch};
+pub use text::{LIMITS as TEXT, text};

@@ -1,9 +1,10 @@
 //! `lists`: an action list on any bytes. The first byte is the number of operations and the link type,
 //! each operation is six bytes, and the rest is the frame.
 
+use crate::{Limits, Line};
 use flowyard_frame::{Frame, To};
-use flowyard_wire::LinkType;
 use flowyard_pool::{Meta, Pool};
+use flowyard_wire::LinkType;
 use flowyard_yard::{List, Op};
 
 fn op(&[kind, a, b, c, d, e]: &[u8; 6]) -> Op {
@@ -29,6 +30,11 @@ fn op(&[kind, a, b, c, d, e]: &[u8; 6]) -> Op {
     }
 }
 
+/// At most seven operations on a frame, of which each changes a header and its checksums. The pool has three buffers
+/// and their bookkeeping; the frame is copied into it.
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 3000, byte: 100 }, bytes: Line { input: 10_000, byte: 16 } };
+
 /// Runs a list on a frame that has a neighbouring buffer on each side in the pool.
 ///
 /// # Panics
@@ -40,9 +46,8 @@ pub fn lists(data: &[u8]) {
     let link = if first & 0x80 == 0 { LinkType::Ethernet } else { LinkType::RawIp };
     let frame = [frame.as_flattened(), data.as_chunks::<6>().1].concat();
     let mut pool = Pool::new(3, 256);
-    let copy = |pool: &mut Pool, data: &[u8], link| {
-        pool.copy(data, Meta { link, ..Meta::default() }).ok()
-    };
+    let copy =
+        |pool: &mut Pool, data: &[u8], link| pool.copy(data, Meta { link, ..Meta::default() }).ok();
     let mut all: Vec<Frame> =
         (0..3).filter_map(|_| copy(&mut pool, &[0xee; 256], LinkType::Ethernet)).collect();
     all.sort_by_key(Frame::buf);
@@ -53,7 +58,10 @@ pub fn lists(data: &[u8]) {
     };
     let ops: Vec<Op> = ops.iter().map(op).collect();
     let done = List::new(ops.as_slice(), To::DROP).run(&mut middle, &mut 0, &pool);
-    assert!(all.iter().all(|frame| pool.bytes(frame) == [0xee; 256]), "a neighbouring buffer was changed");
+    assert!(
+        all.iter().all(|frame| pool.bytes(frame) == [0xee; 256]),
+        "a neighbouring buffer was changed"
+    );
     let tags = |wanted: fn(&Op) -> bool| 4 * ops.iter().filter(|op| wanted(op)).count();
     let len = pool.bytes(&middle).len();
     let most = frame.len() + tags(|op| matches!(op, Op::PushVlan { .. }));

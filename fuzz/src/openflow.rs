@@ -1,6 +1,12 @@
 //! `openflow`: any bytes as an OpenFlow message of each version.
 
+use crate::{Limits, Line};
 use flowyard_openflow::{Header, Version, decode, encode, view};
+
+/// The message is decoded, encoded and decoded again, at most for four versions. Decoded actions and matches are five
+/// to ten times as large as their bytes; short messages have a large first allocation.
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 4000, byte: 150 }, bytes: Line { input: 5000, byte: 250 } };
 
 /// Decodes, encodes and decodes again: first the bytes themselves, then with the version and the length
 /// in the header corrected.

@@ -1,6 +1,7 @@
 //! `switch`: any bytes as a frame, with actions that the first bytes choose. The second of two equal frames may
 //! be answered from the flow cache.
 
+use crate::{Limits, Line};
 use std::sync::Arc;
 
 use flowyard_openflow::act::{Action, Instruction};
@@ -46,6 +47,11 @@ fn entry(id: u64, table: u8, instructions: Vec<Instruction>) -> Change {
         counts: [Counts::default()].into(),
     }))
 }
+
+/// A data plane of two tables is built with four changes; that is nearly all of the work and of the bytes. The frame
+/// passes it twice, with at most seven actions.
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 30_000, byte: 100 }, bytes: Line { input: 250_000, byte: 30 } };
 
 /// Applies up to seven actions to a frame, of which the last is an output.
 ///

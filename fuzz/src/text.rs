@@ -1,5 +1,6 @@
 //! `text`: any text as every kind of one-line text that the commands read.
 
+use crate::{Limits, Line};
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
@@ -15,6 +16,14 @@ use flowyard_openflow::ofctl;
 use flowyard_ports::af_xdp::Rule;
 use flowyard_ports::port::Pace;
 use flowyard_rfc2544::traffic::Genome;
+
+/// About twenty parsers read the text. A word that none of them knows is compared with the names of similar length,
+/// some hundred, for the text of an error: 54,000 blocks for a single word. Filter rules are compiled for
+/// six adapters, which compares each rule with each, and at most 64 of them.
+pub const LIMITS: Limits = Limits {
+    blocks: Line { input: 200_000, byte: 10_000 },
+    bytes: Line { input: 150_000, byte: 5000 },
+};
 
 /// Reads `bytes` as each kind of text.
 ///
@@ -94,7 +103,9 @@ mod tests {
         ] {
             for at in (0..=seed.len()).filter(|&at| seed.is_char_boundary(at)) {
                 super::text(&seed.as_bytes()[..at]);
-                for with in ["", "0", "9", " ", ",", "/", "-", ":", "=", "x", "99999999999999999999"] {
+                for with in
+                    ["", "0", "9", " ", ",", "/", "-", ":", "=", "x", "99999999999999999999"]
+                {
                     let (before, after) = seed.split_at(at);
                     super::text(format!("{before}{with}{after}").as_bytes());
                     let rest = after.get(1..).unwrap_or_default();

@@ -6,6 +6,7 @@
 mod ci;
 mod docs;
 mod firmware;
+mod mutants;
 mod shell;
 mod tidy;
 
@@ -29,11 +30,13 @@ usage: cargo xtask COMMAND
   firmware --check      rebuild it into a temporary folder and compare with the committed images
   firmware --handler FILE.h --output FILE.elf
                         build the firmware 'rmw' with your own frame handler (docs/nic.md)
+  mutants [--sample N] [--seed S] [--record] [PACKAGE...]
+                        test mutants of the packages (docs/mutants.md): N of them that the
+                        seed chooses, or all; --record writes the numbers to docs/mutants.md
   help                  print this text
 
 Environment of 'ci':
-  FUZZ_SECONDS=N        run each fuzz target for at most N seconds (default 30; all targets
-                        together take no more than 60 s, two at a time)
+  FUZZ_SECONDS=N        run each fuzz target for N seconds, two targets at a time (default 6)
   CHECK_ADVISORIES=1    also fetch the RustSec advisory database and check the dependencies
 ";
 
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["ci", ref steps @ ..] => return ci::run(steps),
+        ["mutants", ref rest @ ..] => return mutants::run(rest),
         ["tidy"] => tidy::run(false),
         ["tidy", "--summary"] => tidy::run(true),
         ["docs"] => docs::run_all(false),

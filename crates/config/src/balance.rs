@@ -169,14 +169,14 @@ impl Config {
         self.balance.as_ref().map(|balance| balance.get_ref().clone()).unwrap_or_default()
     }
 
-    /// The control plane of the services.
+    /// Checks the services, without building their tables.
     ///
     /// # Errors
     /// The first service that is wrong.
-    pub(crate) fn control(&self) -> Result<Control, ConfigError> {
+    pub(crate) fn check_services(&self) -> Result<(), ConfigError> {
         let balance = self.balance();
         let seed = self.balancer_seed();
-        Control::new(self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
+        Control::check(&self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
             let service =
                 self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
             let backend =
@@ -265,7 +265,7 @@ pub(crate) fn check(config: &Config) -> Checked {
     }
     secret::check(config, &balance)?;
     let settings = config.balance_settings()?;
-    config.control()?;
+    config.check_services()?;
     limits(config, &balance, settings.opening_most)?;
     config.service.iter().try_for_each(|service| own(config, &balance, service.get_ref()))?;
     let local =

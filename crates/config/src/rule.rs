@@ -182,9 +182,12 @@ pub(crate) fn exact(config: &Config) -> Result<Vec<(FlowKey, Action)>, ConfigErr
 
 /// Finds the first exact entry that the table does not accept.
 pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
-    let mut table =
-        Exact::new(config.steer.exact_entries, &FlowKey::FLOW, config.secret().key("exact"));
-    for ((key, action), entry) in exact(config)?.iter().zip(&config.steer.exact) {
+    let entries = exact(config)?;
+    // The yard's table may be far larger. At most half of the places of a table for these entries are
+    // taken, as in the yard's, so it accepts the same entries.
+    let capacity = config.steer.exact_entries.min(entries.len());
+    let mut table = Exact::new(capacity, &FlowKey::FLOW, config.secret().key("exact"));
+    for ((key, action), entry) in entries.iter().zip(&config.steer.exact) {
         if let Err(reason) = table.put(key, *action) {
             let fix = "raise 'exact_entries' in [steer], or write fewer";
             return Err(config.error(entry.flow.span(), reason.to_string(), fix));

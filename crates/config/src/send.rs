@@ -50,17 +50,7 @@ pub const LAST: Nanos = 5_000_000;
 /// # Errors
 /// The first `[[send]]` that is wrong.
 pub fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
-    let (mut all, mut bytes) = (Vec::new(), 0);
-    for send in &config.send {
-        let (send, span) = (send.get_ref(), send.span());
-        let length = send.length.as_ref().map_or(0, |length| *length.get_ref()).max(128);
-        bytes = length.saturating_mul(send.count as usize).saturating_add(bytes);
-        if bytes > ROOM {
-            let what = "the frames up to here have more than 64 MiB";
-            return Err(config.error(span, what, "send less, or receive a capture"));
-        }
-        one(config, send, span, &mut all)?;
-    }
+    let mut all = frames(config, u32::MAX)?;
     all.sort_by_key(|frame| (frame.port, frame.time)); // the sort is stable: equal times keep the file's order
     for at in 1..all.len() {
         if all[at].port == all[at - 1].port && all[at].time <= all[at - 1].time {
@@ -70,11 +60,30 @@ pub fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
     Ok(all)
 }
 
-/// Adds the frames of one `[[send]]`.
+/// The first `most` frames of each `[[send]]`, in the order of the file.
+fn frames(config: &Config, most: u32) -> Result<Vec<Planned>, ConfigError> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for send in &config.send {
+        let (send, span) = (send.get_ref(), send.span());
+        let length = send.length.as_ref().map_or(0, |length| *length.get_ref());
+        let given = send.bytes.as_ref().map_or(0, |text| text.get_ref().len() / 2);
+        let length = length.max(given).max(128);
+        bytes = length.saturating_mul(send.count as usize).saturating_add(bytes);
+        if bytes > ROOM {
+            let what = "the frames up to here have more than 64 MiB";
+            return Err(config.error(span, what, "send less, or receive a capture"));
+        }
+        one(config, send, span, most, &mut all)?;
+    }
+    Ok(all)
+}
+
+/// Adds the first `most` frames of one `[[send]]`.
 fn one(
     config: &Config,
     send: &SendConfig,
     span: std::ops::Range<usize>,
+    most: u32,
     all: &mut Vec<Planned>,
 ) -> Result<(), ConfigError> {
     crate::names::port_name(config, send.port.get_ref(), send.port.span())?;
@@ -120,7 +129,12 @@ fn one(
             "each of 'flows' has a source port one higher; write fewer, or a flow with ports";
         return Err(wrong(spanned.span(), text.into()));
     }
-    for number in 0..send.count {
+    let given = send.bytes.as_ref().map(|text| {
+        let what = "these are not bytes; write two hexadecimal digits a byte";
+        crate::hex(text.get_ref()).ok_or_else(|| wrong(text.span(), what.into()))
+    });
+    let given = given.transpose()?;
+    for number in 0..send.count.min(most) {
         let sport = said.sport + (number % u32::from(flows)) as u16;
         let key = FlowKey { sport, tcp_flags: flags, ..link };
         let ttl = send.ttl.unwrap_or(64);
@@ -133,16 +147,7 @@ fn one(
                 (build.fragment(offset, which == Fragment::First), whole)
             }
         };
-        let mut bytes = build.bytes();
-        if let Some(text) = &send.bytes {
-            let wrong = |_| {
-                wrong(
-                    text.span(),
-                    "these are not bytes; write two hexadecimal digits a byte".into(),
-                )
-            };
-            bytes = crate::hex(text.get_ref()).ok_or(()).map_err(wrong)?;
-        }
+        let mut bytes = given.clone().unwrap_or_else(|| build.bytes());
         bytes.truncate(length.unwrap_or(usize::MAX));
         let time = at + every * Nanos::from(number);
         all.push(Planned { port, time, said, flow, bytes });
@@ -161,7 +166,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             return Err(config.error(send.get_ref().port.span(), what, fix));
         }
     }
-    plan(config).map(drop)
+    // A mistake is in all frames of a `[[send]]`, so one of each is enough.
+    frames(config, 1).map(drop)
 }
 
 /// Makes the ports of `[[send]]` receive its frames, unless they receive from another source.

@@ -276,5 +276,7 @@ mod tests {
         let vlan = FlowKey { vlan_tci: 0xfff, ..FlowKey::ZERO };
         assert_eq!(seen.masked(&vlan.union(&FlowKey::FLOW)), FlowKey { vlan_tci: 7, ..key() });
         assert_eq!(seen.reversed().reversed(), seen);
+        let sent = FlowKey { eth_src: [1; 6], eth_dst: [2; 6], ..seen };
+        assert_eq!((sent.reversed().eth_src, sent.reversed().eth_dst), ([2; 6], [1; 6]));
     }
 }

@@ -83,6 +83,14 @@ impl Control {
         Ok(control)
     }
 
+    /// Validates services as [`Control::new`] does, without building their tables.
+    ///
+    /// # Errors
+    /// The first service that is invalid.
+    pub fn check(services: &[Service], entries: u32, seed: u64) -> Result<(), BadService> {
+        check(services, entries, seed).map(drop)
+    }
+
     /// Allocates counters for `cores` cores, and builds a plan that uses them. Resets all counters, so
     /// it must be called before any core has a plan.
     pub fn count_by(&mut self, cores: usize) -> Arc<Plan> {

@@ -9,11 +9,14 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> 
     /// The largest number of names in the list.
     const MOST: usize = 12;
     // With two edits, a word of three letters is close to almost any other.
-    let most = if word.chars().count() <= 4 { 1 } else { 2 };
-    match known.clone().min_by_key(|name| osa_distance(word, name)) {
-        None => "there are none".into(),
+    let letters = word.chars().count();
+    let most = if letters <= 4 { 1 } else { 2 };
+    // Every letter too many is an edit: most names need no comparison, and a long word needs none.
+    let alike = known.clone().filter(|name| name.chars().count().abs_diff(letters) <= most);
+    match alike.min_by_key(|name| osa_distance(word, name)) {
         Some(name) if osa_distance(word, name) <= most => format!("did you mean '{name}'?"),
-        Some(_) => {
+        _ if known.clone().next().is_none() => "there are none".into(),
+        _ => {
             let names: Vec<_> = known.clone().take(MOST).collect();
             let more = match known.count().saturating_sub(MOST) {
                 0 => String::new(),

@@ -64,6 +64,7 @@ fn a_difference_is_reported_with_its_place() {
 
 #[test]
 fn a_mistake_is_reported_with_the_fix() {
+    let given = format!("count = 90000\nbytes = \"{}\"", "00".repeat(800));
     for (from, to, what) in [
         (
             "port = \"west\"",
@@ -74,6 +75,8 @@ fn a_mistake_is_reported_with_the_fix() {
         ("count = 3", "count = 0", "'count' is out of range"),
         ("count = 3", "length = 70000", "the frame has too many bytes"),
         ("count = 3", "count = 90000\nlength = 60000", "more than 64 MiB"),
+        ("count = 3", &given, "more than 64 MiB"),
+        ("count = 3", "bytes = \"0\"", "these are not bytes"),
         ("count = 3", "every = \"10\"", "'10' is not a time: write 500ns"),
         ("count = 3", "at = \"1s\"", "comes after 5ms; send faster"),
         ("count = 3", "flags = \"sin\"", "'sin' is not a TCP flag"),

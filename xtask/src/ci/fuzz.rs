@@ -1,4 +1,6 @@
-//! The fuzz step: every target for some seconds, two at a time, starting from the capture's frames.
+//! The fuzz step: every target for some seconds, two at a time, starting from the capture's frames and from
+//! files of the repository. An input fails if it costs more work or memory than its size permits
+//! (`fuzz/src/cost.rs`); libFuzzer's limits of time and memory stand behind that.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,10 +11,23 @@ use anyhow::{Context, Result, bail};
 use super::{Ci, steps};
 use crate::shell::{self, run, say};
 
-/// Seconds for all targets together, if one thread ran them.
-const TOTAL_SECONDS: u64 = 60;
-/// Seconds for one target, unless FUZZ_SECONDS gives another limit.
-const MOST_SECONDS: u64 = 30;
+/// Seconds for one target, unless FUZZ_SECONDS gives another number.
+const SECONDS: u64 = 6;
+/// Flags of the compiler with which the targets count the basic blocks that they execute.
+#[cfg(target_arch = "x86_64")]
+const RUSTFLAGS: &str = "-Cllvm-args=-sanitizer-coverage-trace-pc";
+/// The targets count no blocks on this processor.
+#[cfg(not(target_arch = "x86_64"))]
+const RUSTFLAGS: &str = "";
+/// Limits of libFuzzer for what the targets' own limits do not see: an input takes less than 5 seconds (it
+/// knows only whole seconds), no allocation is larger than 256 MiB, and the process stays below 2 GiB, of
+/// which the address sanitizer takes the most.
+const LIMITS: [&str; 3] = ["-timeout=5", "-malloc_limit_mb=256", "-rss_limit_mb=2048"];
+/// Folders with files that a target reads well, besides `fuzz/seeds/TARGET`.
+const SEEDS: [(&str, &[&str]); 2] = [
+    ("config", &["docs/examples", "scenarios", "figures", "crates/hostsim/profiles"]),
+    ("images", &["crates/nicsim/firmware"]),
+];
 /// Lines of libFuzzer's output that a failure prints.
 const TAIL: usize = 60;
 
@@ -33,14 +48,13 @@ pub(super) fn fuzz(ci: &mut Ci) -> Result<()> {
     if targets.is_empty() {
         bail!("cargo fuzz list names no target");
     }
-    let most = std::env::var("FUZZ_SECONDS").ok().filter(|value| !value.is_empty());
-    let most = most.map_or(Ok(MOST_SECONDS), |value| value.parse()).context("FUZZ_SECONDS")?;
-    let seconds = most.min(TOTAL_SECONDS / targets.len() as u64);
+    let seconds = std::env::var("FUZZ_SECONDS").ok().filter(|value| !value.is_empty());
+    let seconds = seconds.map_or(Ok(SECONDS), |value| value.parse()).context("FUZZ_SECONDS")?;
     seeds(&ci.root.join(steps::CAPTURE), &ci.work.join("seeds"))?;
     if let Some(mut build) = ci.fuzz_build.take() {
         build.wait()?; // if it failed, the next command repeats it and prints the error
     }
-    run(&mut ci.cargo("+nightly fuzz build"))?;
+    run(ci.cargo("+nightly fuzz build").env("RUSTFLAGS", RUSTFLAGS))?;
     let ci = &*ci;
     for pair in targets.chunks(2) {
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
@@ -66,7 +80,8 @@ impl Ci {
         let script = "cargo fuzz --version || cargo install --quiet --locked cargo-fuzz; \
                       exec nice cargo +nightly fuzz build";
         let mut command = self.command("sh");
-        command.args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["-c", script]).env("RUSTFLAGS", RUSTFLAGS);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         self.fuzz_build = Some(command.spawn()?);
         Ok(())
     }
@@ -82,7 +97,8 @@ fn one(ci: &Ci, target: &str, seconds: u64) -> Result<()> {
     if ci.root.join(&own).is_dir() {
         command.arg(own);
     }
-    command.args(["--", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"]);
+    command.args(SEEDS.iter().filter(|row| row.0 == target).flat_map(|row| row.1));
+    command.env("RUSTFLAGS", RUSTFLAGS).arg("--").args(LIMITS).arg("-print_final_stats=1");
     command.arg(format!("-max_total_time={seconds}"));
     // libFuzzer prints a line for every new input: keep it in a file.
     let log = ci.work.join(format!("fuzz-{target}"));
@@ -99,6 +115,8 @@ fn one(ci: &Ci, target: &str, seconds: u64) -> Result<()> {
     let is_wanted =
         |line: &&&str| line.starts_with("Done") || wanted.iter().any(|name| line.contains(name));
     lines.iter().filter(is_wanted).for_each(|line| say(line));
+    // The target prints a line for each input that costs more than all before.
+    lines.iter().rfind(|line| line.starts_with("cost: ")).into_iter().for_each(|line| say(line));
     Ok(())
 }
 

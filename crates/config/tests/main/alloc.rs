@@ -18,6 +18,7 @@ flowyard_testkit::tests! {
     routing_allocates_nothing,
     switching_allocates_nothing,
     balancing_allocates_nothing_in_any_mode,
+    a_check_allocates_no_tables,
 }
 
 #[global_allocator]
@@ -427,4 +428,23 @@ fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Count
     let (edits, drops) = (moved(|c| c.edits), moved(|c| c.drops.total()));
     assert!(edits > 1_000 && drops >= dropped, "{edits} edits, {drops} drops: {then:#?}");
     (then, warm)
+}
+
+/// What a check allocates depends on the text, not on the sizes of the tables that it asks for.
+fn a_check_allocates_no_tables() {
+    let text = include_str!("../../../../docs/examples/balance.toml");
+    let exact = "[[steer.exact]]\nflow = \"tcp 10.0.0.1:1 > 10.0.0.2:2\"\ndrop = true\n";
+    let with = |maglev: u32, table: usize| {
+        let text = text.replacen("[balance]", &format!("[balance]\nentries = {maglev}"), 1);
+        format!("{text}\n[steer]\nexact_entries = {table}\n{exact}")
+    };
+    let cost = |text: &str| {
+        let before = Count::of_this_thread().bytes;
+        let config = Config::parse("a.toml", text).unwrap();
+        config.reload(&config).unwrap();
+        Count::of_this_thread().bytes - before
+    };
+    let (small, large) = (with(10_007, 1000), with(65_537, 9999));
+    assert_eq!(small.len(), large.len());
+    assert_eq!(cost(&small), cost(&large));
 }

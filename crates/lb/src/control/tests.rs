@@ -295,7 +295,9 @@ fn an_invalid_configuration_changes_nothing() {
         ),
     ];
     for (services, said) in cases {
-        let error = Control::new(services.clone(), 251, 0).unwrap_err().to_string();
+        let error = Control::new(services.clone(), 251, 0).unwrap_err();
+        assert_eq!(Control::check(&services, 251, 0), Err(error.clone()));
+        let error = error.to_string();
         assert!(error.contains(said), "{error}");
         let mut control = control(vec![good()]);
         let before = control.plan().generation();

@@ -113,8 +113,11 @@ pub(super) fn near<'a>(
     known: impl Iterator<Item = &'a str>,
     otherwise: &str,
 ) -> String {
-    let most = if word.chars().count() <= 4 { 1 } else { 2 };
-    let all = known.map(|name| (strsim::osa_distance(word, name), name));
+    let letters = word.chars().count();
+    let most = if letters <= 4 { 1 } else { 2 };
+    // Every letter too many is an edit: most names need no comparison, and a long word needs none.
+    let alike = known.filter(|name| name.len().abs_diff(letters) <= most);
+    let all = alike.map(|name| (strsim::osa_distance(word, name), name));
     match all.filter(|(edits, _)| *edits <= most).min_by_key(|(edits, _)| *edits) {
         Some((_, name)) => format!("did you mean '{name}'?"),
         None => otherwise.into(),
