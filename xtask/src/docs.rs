@@ -4,8 +4,9 @@
 //! blocks of language `sh` ──> a clone of HEAD in target/docs ──> bash, one script per block, in order
 //! ```
 //!
+//! Of a transcript (language `console`), the lines that begin with "$ " are run; what they print is not compared.
 //! A block that cannot run everywhere has the reason in its first line: "sh skip: REASON" is never run, and
-//! "sh long: REASON" only with `--long`. Both are listed. The commands of one page see the files that earlier
+//! "sh long: REASON" only with `--long`. Both are listed. A transcript in a block of another language is an error. The commands of one page see the files that earlier
 //! blocks of the page wrote. What a block started in the background ends with the block.
 
 use std::path::{Path, PathBuf};
@@ -152,16 +153,24 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>> {
         let body: Vec<&str> =
             lines.by_ref().map(|(line, _)| line).take_while(|line| *line != "```").collect();
         let (language, rest) = info.split_once(' ').unwrap_or((info, ""));
-        if language != "sh" {
-            continue;
-        }
+        let typed: Vec<&str> = body.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
+        let script = match language {
+            "sh" => body.join("\n"),
+            "console" => typed.join("\n"),
+            _ if !typed.is_empty() => {
+                bail!("line {number}: a block with commands behind '$ ' begins with ```console")
+            }
+            _ => continue,
+        };
         let when = match rest.split_once(": ") {
             Some(("skip", why)) => When::Never(why),
             Some(("long", why)) => When::Long(why),
             _ if rest.is_empty() => When::Always,
-            _ => bail!("line {number}: write ```sh, ```sh skip: REASON or ```sh long: REASON"),
+            _ => bail!(
+                "line {number}: write ```{language}, ```{language} skip: REASON or ```{language} long: REASON"
+            ),
         };
-        blocks.push(Block { line: number, when, script: body.join("\n") });
+        blocks.push(Block { line: number, when, script });
     }
     Ok(blocks)
 }
@@ -182,6 +191,12 @@ mod tests {
         ];
         assert_eq!(found, wanted);
         assert!(blocks("```sh maybe\n```\n").is_err());
+        // Of a transcript, only what was typed.
+        let page = "```console\n$ a b\nits output\n$ c\n```\n```console skip: x\n$ d\n```\n";
+        let wanted = [block(1, When::Always, "a b\nc"), block(6, When::Never("x"), "d")];
+        assert_eq!(blocks(page).unwrap(), wanted);
+        assert!(blocks("```\n$ a\n```\n").is_err());
+        assert!(blocks("```text\n$ a\n```\n").is_err());
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `flowyard explain`: which receive queue and core a flow gets, which stage decides it, and why.
 
+use std::os::unix::fs::FileTypeExt as _;
+
 use flowyard_analyze::{Analyzer, Explanation, NoPacket, Question, Target};
 use flowyard_frame::FlowKey;
 use flowyard_ports::pcap;
 
 use crate::args::ModelArgs;
+use crate::interrupt::Reading;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
@@ -57,12 +60,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
     let target = match packet_of(&args.flow) {
         Some((file, number)) => {
-            let mut source = pcap::open(file)?;
-            analyzer.read_to(file, &mut source, number).map_err(|error| match error {
+            let reading = Reading::begin()?;
+            let interrupted = |read: u64| {
+                Stop::Failed(anyhow::anyhow!(
+                    "{file}: interrupted before packet {number}: {read} packets were read, and nothing is explained"
+                ))
+            };
+            let mut source = match pcap::open_until(file, reading.ender()) {
+                Err(_) if reading.was_interrupted() => return Err(interrupted(0)),
+                opened => opened?,
+            };
+            let found = analyzer.read_to(file, &mut source, number);
+            let target = found.map_err(|error| match error {
+                NoPacket::Missing { packets, .. } if reading.was_interrupted() => {
+                    interrupted(packets)
+                }
                 NoPacket::Unreadable(error) => error.into(),
                 NoPacket::Damaged { .. } => Stop::Failed(error.into()),
                 NoPacket::Missing { .. } => bad_input(error),
-            })?
+            })?;
+            reading.over();
+            target
         }
         None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| {
             match as_file(&args.flow) {
@@ -75,10 +93,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     print(&analyzer.explain(&target, &question), args.json)
 }
 
-/// Splits `CAPTURE:PACKETNUMBER`, if the part before the last colon is an existing file.
+/// Splits `CAPTURE:PACKETNUMBER`, if the part before the last colon is an existing file or FIFO.
 fn packet_of(text: &str) -> Option<(&str, u64)> {
     let (file, number) = text.rsplit_once(':')?;
-    (std::path::Path::new(file).is_file()).then_some((file, number.parse().ok()?))
+    let about = std::fs::metadata(file).ok()?;
+    let is_capture = about.is_file() || about.file_type().is_fifo();
+    is_capture.then_some((file, number.parse().ok()?))
 }
 
 /// Advice for a text that is not a flow but looks like the name of a capture.

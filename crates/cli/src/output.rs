@@ -81,6 +81,14 @@ pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop
     unless_closed(write(&text))
 }
 
+/// Prints `body` as a JSON document in one line, for commands that print until they are ended: they end if the reader
+/// has closed standard output.
+pub(crate) fn json_line<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
+    let text = serde_json::to_string(&Document::new(name, body))
+        .map_err(|error| Stop::Failed(error.into()))?;
+    write(&(text + "\n"))
+}
+
 /// The command line, for HTML pages.
 pub(crate) fn command_line() -> String {
     std::env::args().collect::<Vec<_>>().join(" ")

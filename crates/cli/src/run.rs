@@ -19,7 +19,7 @@ use self::reload::Reload;
 use self::signals::Signals;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
-use flowyard_operate::doctor::{Here, Wanted, offline};
+use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
@@ -33,16 +33,20 @@ use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input, failed};
 
 mod capacity;
+mod check;
 mod counters;
 mod open;
 mod reload;
 mod signals;
 mod switch;
 
+pub(crate) use check::Check;
 pub(crate) use counters::Report;
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.run/1";
+/// Name and version of the JSON document of `--check`.
+pub(crate) const CHECK: &str = "flowyard.run.check/1";
 
 const NO_SECRET: &str = "the system has no random bytes for the secret of the tables; write 'seed = N' in [yard] with a secret number N";
 const DRAWN: &str = "the seed by which backends are chosen was drawn at this start: other machines choose other backends, and so does this one after a restart for connections that it has forgotten; write 'seed' in [balance] to keep the choice";
@@ -83,7 +87,8 @@ pub(crate) struct Args {
     #[arg(long)]
     yes_this_is_my_uplink: bool,
 
-    /// Print the final counters as JSON (schema flowyard.run/1) instead of tables
+    /// Print the final counters as JSON (schema flowyard.run/1) instead of tables; with --check, what the
+    /// configuration can hold (schema flowyard.run.check/1)
     #[arg(long)]
     json: bool,
 
@@ -151,10 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     })?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
-        warn_of_pins(&config)?;
-        let holds = capacity::text(&config);
-        let name = args.config.display();
-        return output::text(&format!("{name}: the configuration is valid\n{holds}"));
+        return check::print(&config, args);
     }
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
@@ -191,20 +193,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log"
         )))
     }
-}
-
-/// Warns of cores that would not be pinned on this machine. The configuration is valid: they run without.
-fn warn_of_pins(config: &Config) -> Result<(), Stop> {
-    let setup = config.resolve().map_err(bad_input)?;
-    let gone = offline(&Here, &Wanted::of(&setup));
-    if let Some(cpu) = gone.first() {
-        let what =
-            format!("CPU {cpu} is not online on this machine, so its core would not be pinned");
-        let fix = "'flowyard doctor CONFIG' names the CPUs that are";
-        let warning = config.error(config.yard.pin.span(), what, fix);
-        let _closed = writeln!(stderr(), "flowyard: warning: {warning}");
-    }
-    Ok(())
 }
 
 /// Simulates a scenario and compares the results with its expectations.

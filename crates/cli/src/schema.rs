@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::figures::Results;
 use crate::stop::{Stop, bad_input};
-use crate::switch::document as switch;
+use crate::switch::{document as switch, events};
 use crate::{
     adapters, analyze, bench, calibrate, doctor, explain, figures, lb, nic, run as yard, show, top,
     trace,
@@ -45,10 +45,11 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 45] = [
+const ALL: [Printed; 50] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
+    row("run-check", yard::CHECK, document::<yard::Check>),
     row("show-tables", show::TABLES, document::<Tables>),
     row("show-flows", show::FLOWS, document::<Flows>),
     row("show-elephants", show::ELEPHANTS, document::<Elephants>),
@@ -72,6 +73,10 @@ const ALL: [Printed; 45] = [
     row("switch-table-settings", switch::TABLE_SETTINGS, document::<switch::TableSettings>),
     row("switch-table-features", switch::TABLE_FEATURES, document::<switch::Features>),
     row("switch-queues", switch::QUEUES, document::<switch::Queues>),
+    row("switch-differences", switch::DIFFERENCES, document::<events::Differences>),
+    row("switch-ping", switch::PING, document::<events::Echoes>),
+    row("switch-monitor", switch::MONITOR, document::<events::News>),
+    row("switch-snoop", switch::SNOOP, document::<events::Passed>),
     row("switch-why", switch::WHY, document::<SwitchWhy>),
     row("lb-show", lb::SHOW, document::<Lb>),
     row("lb-trace", lb::TRACE, document::<LbTrace>),

@@ -5,9 +5,11 @@ mod compare;
 mod connect;
 pub(crate) mod document;
 mod edit;
+pub(crate) mod events;
 mod monitor;
 mod names;
 mod passed;
+mod ping;
 mod print;
 mod query;
 mod session;
@@ -18,7 +20,7 @@ mod words;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::stop::Stop;
-use connect::{At, Options};
+use connect::Options;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -47,19 +49,7 @@ enum Command {
     /// Print the messages that pass between a running instance and its controllers, until interrupted
     Snoop(snoop::Args),
     /// Print the messages that the switch sends to controllers, until interrupted
-    #[command(
-        after_help = "Example:\n  flowyard switch monitor tcp:127.0.0.1 -O 1.4 --watch --count 10"
-    )]
-    Monitor {
-        #[command(flatten)]
-        at: At,
-        /// Also print flows when they are added, changed or deleted (needs -O 1.4)
-        #[arg(long)]
-        watch: bool,
-        /// Exit after N messages [default: never]
-        #[arg(long, value_name = "N")]
-        count: Option<u64>,
-    },
+    Monitor(monitor::Args),
     #[command(external_subcommand)]
     Unknown(Vec<String>),
 }
@@ -77,9 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Command::Change(change) => change::run(&args.options, change),
         Command::Why(args) => why::run(args),
         Command::Snoop(args) => snoop::run(args),
-        Command::Monitor { at, watch, count } => {
-            monitor::monitor(&mut args.options.connect(at)?, *watch, *count)
-        }
+        Command::Monitor(asked) => monitor::run(&args.options, asked),
         Command::Unknown(words) => Err(names::unknown(words, &Root::command())),
     }
 }

@@ -16,7 +16,9 @@ mod lb;
 mod switch;
 
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
-pub use switch::{Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchWhy};
+pub use switch::{
+    Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchPort, SwitchWhy,
+};
 
 /// A request. Each variant names the type of its answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

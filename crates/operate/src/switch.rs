@@ -13,7 +13,9 @@ use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
 use crate::openflow::{Connections, Passed, Status, Tap};
-use crate::protocol::{Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchWhy};
+use crate::protocol::{
+    Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchPort, SwitchWhy,
+};
 
 /// The answer if the engine does not run a switch.
 const NO_SWITCH: &str = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
@@ -123,5 +125,8 @@ pub fn snoop(yard: &Handle, from: Option<u64>) -> Result<Snooped, String> {
         is_sent: passed.is_sent,
         bytes: passed.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
-    Ok(Snooped { messages: passed.into_iter().map(message).collect(), next })
+    let hub = yard.control_plane::<SwitchHub>().filter(|_| from.is_none());
+    let port = |(number, name): (u32, &str)| SwitchPort { number, name: name.to_owned() };
+    let ports = hub.iter().flat_map(|hub| hub.port_names()).map(port).collect();
+    Ok(Snooped { messages: passed.into_iter().map(message).collect(), next, ports })
 }

@@ -106,6 +106,9 @@ pub struct AtSize {
     pub back_to_back: Option<back_to_back::Answer>,
     /// RFC 2544 section 26.5, in nanoseconds.
     pub recovery_ns: Option<Vec<Nanos>>,
+    /// Whether the tester could not send the overload of that test: the device recovered from a smaller one.
+    #[serde(default)]
+    pub recovery_tester_limit: bool,
     /// RFC 6201.
     pub reset: Option<Vec<ResetTime>>,
     /// RFC 2544 section 21: the shortest interval between bursts without loss.
@@ -155,6 +158,21 @@ pub struct Results {
     pub drops: Vec<(String, u64)>,
 }
 
+/// Whom a run tells what it does.
+pub trait Watch {
+    /// A trial begins.
+    fn begins(&mut self, step: &Progress);
+
+    /// A test has ended. These are the results until now.
+    fn measured(&mut self, _results: &Results) {}
+}
+
+impl<F: FnMut(&Progress)> Watch for F {
+    fn begins(&mut self, step: &Progress) {
+        self(step);
+    }
+}
+
 /// Runs `profile` on `bench`.
 ///
 /// # Errors
@@ -163,7 +181,7 @@ pub fn run(
     profile: &Profile,
     bench: &mut dyn Bench,
     journal: &mut dyn Journal,
-    watch: &mut dyn FnMut(&Progress),
+    watch: &mut dyn Watch,
 ) -> Result<Results, MeasureError> {
     let (sizes, trials, drops) = (Vec::new(), Vec::new(), Vec::new());
     let mut results = Results { profile: profile.clone(), sizes, trials, drops };
@@ -175,8 +193,7 @@ pub fn run(
             measure: &mut *measure,
             journal,
             watch,
-            rows: &mut results.trials,
-            drops: &mut results.drops,
+            results: &mut results,
             size: size.clone(),
             test: Test::Throughput,
             steps: (at * profile.tests.len(), profile.sizes.len() * profile.tests.len()),
@@ -209,9 +226,8 @@ struct Runner<'a> {
     profile: &'a Profile,
     measure: &'a mut (dyn Measure + 'a),
     journal: &'a mut dyn Journal,
-    watch: &'a mut dyn FnMut(&Progress),
-    rows: &'a mut Vec<Row>,
-    drops: &'a mut Vec<(String, u64)>,
+    watch: &'a mut dyn Watch,
+    results: &'a mut Results,
     size: Genome,
     test: Test,
     steps: (usize, usize),
@@ -229,11 +245,11 @@ impl Runner<'_> {
                 ));
             }
             None => {
-                (self.watch)(&Progress {
+                self.watch.begins(&Progress {
                     size: self.profile.size_name(&self.size),
                     test: self.test,
                     trial: *trial,
-                    trials: self.rows.len() as u32,
+                    trials: self.results.trials.len() as u32,
                     test_left: left,
                     steps: self.steps,
                 });
@@ -245,12 +261,12 @@ impl Runner<'_> {
             }
         };
         for (reason, count) in &result.drops {
-            match self.drops.iter_mut().find(|(known, _)| known == reason) {
+            match self.results.drops.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, sum)) => *sum += count,
-                None => self.drops.push((reason.clone(), *count)),
+                None => self.results.drops.push((reason.clone(), *count)),
             }
         }
-        self.rows.push(Row {
+        self.results.trials.push(Row {
             size: self.size.clone(),
             test: self.test,
             trial: *trial,
@@ -290,6 +306,7 @@ impl Runner<'_> {
             loss_rate: None,
             back_to_back: None,
             recovery_ns: None,
+            recovery_tester_limit: false,
             reset: None,
             bursts: None,
             mlr: None,
@@ -302,6 +319,9 @@ impl Runner<'_> {
                 found.skipped.push((test, why));
             }
             self.steps.0 += 1;
+            self.results.sizes.push(found.clone());
+            self.watch.measured(self.results);
+            self.results.sizes.pop();
         }
         Ok(found)
     }
@@ -369,6 +389,7 @@ impl Runner<'_> {
             (Test::Recovery, Some(load)) => {
                 let mut search = Recovery::new(max, load, profile.full, 1);
                 found.recovery_ns = Some(self.search(&mut search)?);
+                found.recovery_tester_limit = search.tester_limit();
             }
             (Test::Reset, Some(load)) => {
                 let mut search = Reset::new(load, profile.full / 2, 1, setup.topology.senders());

@@ -208,6 +208,11 @@ impl SwitchHub {
         fields(key, port.map_or("PORT", |(.., name)| name))
     }
 
+    /// The number and the name of each port.
+    pub fn port_names(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.settings.ports.iter().map(|(number, _, name)| (*number, name.as_str()))
+    }
+
     /// The ports in their initial state.
     #[must_use]
     pub fn ports(&self) -> Vec<Port> {

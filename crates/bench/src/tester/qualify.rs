@@ -60,7 +60,7 @@ pub fn on_cable(job: &Job, clock: &Clock) -> Result<Shown, Error> {
     let now = || clock();
     let wires = Port::open_all(&job.interfaces, job.kind, job.is_isolated)?;
     let mut bench = LiveBench { wires, clock: &now, reset: None };
-    let results = suite::run(&profile, &mut bench, &mut NoJournal, &mut |_| ());
+    let results = suite::run(&profile, &mut bench, &mut NoJournal, &mut |_: &suite::Progress| ());
     Ok(loopback(&results?))
 }
 

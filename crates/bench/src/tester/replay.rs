@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use flowyard_frame::Nanos;
+use flowyard_ports::pcap::Ender;
 use flowyard_ports::{Damage, Source, pcap};
 use flowyard_rfc2544::traffic::{Capture, Captured, rewrite};
 
@@ -11,15 +12,15 @@ use crate::Error;
 /// Maximum number of frames; the rest of a longer capture is ignored.
 const MOST: usize = 1 << 20;
 
-/// Reads the capture in the file at `path`; and its damage, if only a part of it can be read.
+/// Reads the capture in the file at `path`, until `ender` ends it; and its damage, if only a part of it can be read.
 ///
 /// # Errors
 ///
 /// When the file is not a readable capture with at least two frames.
-pub fn read(path: &Path) -> Result<(Capture, Option<Damage>), Error> {
+pub fn read(path: &Path, ender: &Ender) -> Result<(Capture, Option<Damage>), Error> {
     let name = path.display().to_string();
     let fail = |error: &dyn std::fmt::Display| Error::input(format!("--replay {name}: {error}"));
-    let mut source = pcap::open(path).map_err(|error| fail(&error))?;
+    let mut source = pcap::open_until(path, ender).map_err(|error| fail(&error))?;
     let mut frames: Vec<(Nanos, usize, Vec<u8>)> = Vec::new();
     while frames.len() < MOST {
         let burst = source.read().map_err(|error| fail(&error))?;

@@ -1,26 +1,29 @@
 //! `flowyard bench rfc2544` and the other test methods. Each method is a profile; one function runs them.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use flowyard_bench::machine::Before;
 use flowyard_bench::tester::journal::StateFile;
 use flowyard_bench::tester::{Command, LiveBench, Port, replay};
 use flowyard_frame::Nanos;
+use flowyard_ports::Damage;
 use flowyard_report::text::paragraph;
 use flowyard_report::{Unit, num};
 use flowyard_rfc2544::compliance::judge;
 use flowyard_rfc2544::document::{self, Document, Time};
 use flowyard_rfc2544::profile::Profile;
 use flowyard_rfc2544::qualify::virtual_checks;
-use flowyard_rfc2544::suite::{self, Progress as Step, Results};
-use flowyard_rfc2544::traffic::Mix;
+use flowyard_rfc2544::suite::{self, Progress as Step, Results, Watch};
+use flowyard_rfc2544::traffic::{Capture, Mix};
 use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
 
 use super::options::Options;
 use super::{qualify, values};
+use crate::interrupt::{Reading, last_words};
 use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
@@ -126,7 +129,7 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     if !(0.01..=100.0).contains(&speed) {
         return Err(bad_input(format!("--speed: must be 0.01 to 100, not {speed}")));
     }
-    let (capture, damage) = match args.replay.as_deref().map(replay::read).transpose()? {
+    let (capture, damage) = match args.replay.as_deref().map(read).transpose()? {
         Some((capture, damage)) => (Some(capture), damage),
         None => (None, None),
     };
@@ -163,6 +166,27 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     damage.map_or(Ok(()), |damage| Err(Stop::Failed(damage.into())))
 }
 
+/// Reads a capture to replay, until a signal ends the reading.
+fn read(path: &Path) -> Result<(Capture, Option<Damage>), Stop> {
+    let name = path.display();
+    let reading = Reading::begin()?;
+    let found = replay::read(path, reading.ender());
+    let was_interrupted = reading.was_interrupted();
+    reading.hand_over()?;
+    match found {
+        Err(_) if was_interrupted => Err(Stop::Failed(anyhow::anyhow!(
+            "--replay {name}: interrupted before its second packet"
+        ))),
+        Ok(found) if was_interrupted => {
+            output::note(&format!(
+                "--replay {name}: interrupted; the packets that were read until then are replayed"
+            ));
+            Ok(found)
+        }
+        found => Ok(found?),
+    }
+}
+
 /// Runs a profile on the simulated device, or between interfaces, and prints the results.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
@@ -186,24 +210,37 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         Some(path) => StateFile::open(path, &about)?,
         None => StateFile::none(),
     };
-    crate::interrupt::hint(interrupted(options))?;
+    let partial = Partial::default();
+    let (html, state) = (options.html.clone(), options.state.clone());
+    last_words({
+        let partial = Arc::clone(&partial);
+        move || interrupted(html.as_deref(), state.as_deref(), &partial)
+    })?;
     let before = Before::read();
     let tester = match &options.tester {
         Some(path) => qualify::checks(path)?,
         None => virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?,
     };
-    let results = measure(options, profile, &mut journal)?;
-    let document = Document {
+    let document = |results: Results| Document {
         time,
-        device,
+        device: device.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         machine: before.machine(),
-        tester,
+        tester: tester.clone(),
         compliance: judge(&results),
         deviations: document::deviations(time, &results),
         drops: before.drops(&results),
         results,
     };
+    let keep = |results: &Results, (done, all): (usize, usize)| {
+        let mut so_far = document(results.clone());
+        so_far.deviations.push(format!(
+            "The measurement was interrupted: {done} of {all} tests were finished. The others are missing here."
+        ));
+        *partial.lock().unwrap_or_else(PoisonError::into_inner) = Some(so_far);
+    };
+    let keep: Option<&Keep<'_>> = if options.html.is_some() { Some(&keep) } else { None };
+    let document = document(measure(options, profile, &mut journal, keep)?);
     let page = || document::page(&document, &output::command_line(), &crate::clock::date());
     let written = file.map_or(Ok(()), |file| file.write_page(&page()));
     if options.json {
@@ -214,12 +251,31 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     written
 }
 
-/// What to say when the measurement is interrupted: how its trials can be used.
-fn interrupted(options: &Options) -> String {
-    let page =
-        options.html.as_ref().map(|path| format!(" no page was written to {};", path.display()));
-    let page = page.unwrap_or_default();
-    match &options.state {
+/// The document of the tests that are finished, for the page of an interrupted measurement.
+type Partial = Arc<Mutex<Option<Document>>>;
+
+/// Receives the results of the finished tests, with the numbers of finished tests and of all tests.
+type Keep<'a> = dyn Fn(&Results, (usize, usize)) + 'a;
+
+/// Writes the page of what was measured until an interrupt. Returns what to say: where the results are, and how to
+/// continue.
+fn interrupted(html: Option<&Path>, state: Option<&Path>, partial: &Partial) -> String {
+    let so_far = partial.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let write = |path: &Path| match so_far {
+        None => {
+            format!(" no page was written to {}, because no test was finished;", path.display())
+        }
+        Some(document) => {
+            let page = document::page(&document, &output::command_line(), &crate::clock::date());
+            let file = OutFile::new(Some(&path), "page");
+            match file.and_then(|file| file.map_or(Ok(()), |file| file.write_page(&page))) {
+                Ok(()) => format!(" {} has the tests that were finished;", path.display()),
+                Err(stop) => format!(" no page was written to {}: {stop};", path.display()),
+            }
+        }
+    };
+    let page = html.map(write).unwrap_or_default();
+    match state {
         Some(path) => format!(
             "interrupted;{page} the finished trials are in {}: the same command continues after them",
             path.display()
@@ -230,36 +286,56 @@ fn interrupted(options: &Options) -> String {
     }
 }
 
-/// Runs the profile's tests, and shows the progress.
-fn measure(options: &Options, profile: &Profile, journal: &mut StateFile) -> Result<Results, Stop> {
+/// What is shown and kept while a measurement lasts.
+struct Watched<'a> {
+    bar: &'a Progress,
+    clock: &'a dyn Fn() -> Nanos,
+    is_real: bool,
+    left: Steps,
+    /// The steps that are done, of all, when the last trial began.
+    last: Option<(usize, usize)>,
+    keep: Option<&'a Keep<'a>>,
+}
+
+impl Watch for Watched<'_> {
+    fn begins(&mut self, step: &Step) {
+        // Without a terminal, there is a line for each test instead of the bar.
+        if self.bar.raw().is_none() && self.last != Some(step.steps) {
+            let (done, all) = step.steps;
+            let size = &step.size;
+            output::note(&format!("test {} of {all}: {size} bytes, {}", done + 1, step.test));
+        }
+        self.last = Some(step.steps);
+        let left = self.left.left((self.clock)(), step, self.is_real);
+        self.bar.message(describe(step, &left));
+    }
+
+    fn measured(&mut self, results: &Results) {
+        let (Some(keep), Some((done, all))) = (self.keep, self.last) else { return };
+        keep(results, (done + 1, all));
+    }
+}
+
+/// Runs the profile's tests, and shows the progress. `keep` gets the results after each test.
+fn measure(
+    options: &Options,
+    profile: &Profile,
+    journal: &mut StateFile,
+    keep: Option<&Keep<'_>>,
+) -> Result<Results, Stop> {
     let bar = Progress::new("{spinner} {msg}");
     let clock = crate::clock::new();
-    let is_real = !options.interfaces.is_empty();
-    let mut steps = Steps::default();
-    let mut last = None;
-    let mut watch = |step: &Step| {
-        // Without a terminal, there is a line for each test instead of the bar.
-        if bar.raw().is_none() && last.as_ref() != Some(&step.steps) {
-            last = Some(step.steps);
-            let (done, all) = step.steps;
-            output::note(&format!(
-                "test {} of {all}: {} bytes, {}",
-                done + 1,
-                step.size,
-                step.test
-            ));
-        }
-        let left = steps.left(clock(), step, is_real);
-        bar.message(describe(step, &left));
-    };
     let now = || clock();
+    let is_real = !options.interfaces.is_empty();
+    let mut watched =
+        Watched { bar: &bar, clock: &now, is_real, left: Steps::default(), last: None, keep };
     let results = if options.interfaces.is_empty() {
-        suite::run(profile, &mut YardBench(options.yard()?), journal, &mut watch)
+        suite::run(profile, &mut YardBench(options.yard()?), journal, &mut watched)
     } else {
         let wires = Port::open_all(&options.interfaces, options.port(), options.isolated)?;
         let reset = options.reset.clone().map(Command::new);
         let mut bench = LiveBench { wires, clock: &now, reset };
-        suite::run(profile, &mut bench, journal, &mut watch)
+        suite::run(profile, &mut bench, journal, &mut watched)
     };
     results.map_err(|error| Stop::Failed(error.into()))
 }

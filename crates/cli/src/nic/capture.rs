@@ -12,13 +12,20 @@ use flowyard_wire::LinkType;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::interrupt::Reading;
+use crate::output;
 use crate::stop::{Stop, bad_input};
 
 /// The frames of a capture, with times relative to the first. Frames truncated by the snapshot length are
 /// extended with zeros. Frames that this link cannot carry (not Ethernet, longer than 1518 bytes) are
 /// skipped, and their number is printed. And the damage of the capture, if it can be read only in part.
 pub(super) fn arrivals(file: &str) -> Result<(Vec<Arrival>, Option<Damage>), Stop> {
-    let mut source = pcap::open(file)?;
+    let reading = Reading::begin()?;
+    let early = || Stop::Failed(anyhow::anyhow!("{file}: interrupted before its first packet"));
+    let mut source = match pcap::open_until(file, reading.ender()) {
+        Err(_) if reading.was_interrupted() => return Err(early()),
+        opened => opened?,
+    };
     let (mut frames, mut left_out): (Vec<Arrival>, u64) = (Vec::new(), 0);
     let mut first = None;
     loop {
@@ -41,6 +48,17 @@ pub(super) fn arrivals(file: &str) -> Result<(Vec<Arrival>, Option<Damage>), Sto
     let damage = source.damage().cloned();
     if let Some(damage) = damage.as_ref().filter(|_| frames.is_empty()) {
         return Err(Stop::Failed(damage.clone().into()));
+    }
+    let was_interrupted = reading.was_interrupted();
+    reading.over();
+    if was_interrupted && frames.is_empty() {
+        return Err(early());
+    }
+    if was_interrupted {
+        output::note(&format!(
+            "{file}: interrupted; the adapter receives the {} frames that were read until then",
+            frames.len()
+        ));
     }
     if frames.is_empty() {
         return Err(bad_input(format!(

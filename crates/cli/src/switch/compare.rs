@@ -3,7 +3,7 @@
 //! Two flows are the same entry if table, priority and match are equal; the entry differs if actions,
 //! cookie, timeouts, flags or importance do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::anyhow;
 use flowyard_openflow::act::{Action, Instruction};
@@ -16,7 +16,10 @@ use flowyard_openflow::{Message, Version, decode, encode, group, table};
 use flowyard_operate::openflow::Endpoint;
 
 use super::connect::{At, Options, say};
-use super::session::{Session, Wrong, all, other_version, unwritten};
+use super::document;
+use super::events::{Difference, Differences};
+use super::session::{Named, PortNames, Session, Wrong, all, other_version, unwritten};
+use crate::output;
 use crate::stop::{Stop, bad_input};
 
 /// Flows by table, priority and match.
@@ -159,23 +162,49 @@ pub(super) fn replacing(session: &mut Session<'_>, file: &str) -> Result<Vec<Mes
     Ok(gone.chain(new.map(|(_, flow)| Message::FlowMod(flow.clone()))).collect())
 }
 
+/// The two switches or files to compare.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Address of a switch, or a file with one flow in each line
+    first: String,
+    /// Address of a switch, or a file with one flow in each line
+    second: String,
+
+    #[command(flatten)]
+    named: Named,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
 /// Prints the flows in which two switches or files differ.
-pub(super) fn diff(options: &Options, first: &str, second: &str) -> Result<(), Stop> {
-    let (one, other) = (side(options, first, second)?, side(options, second, first)?);
-    let keys: std::collections::BTreeSet<_> = one.keys().chain(other.keys()).collect();
-    let (mut less, mut more) = (0_u64, 0_u64);
-    for key in keys {
-        let (a, b) = (one.get(key), other.get(key));
-        if a == b {
-            continue;
-        }
-        if let Some(flow) = a {
-            less += 1;
-            say(&format!("-{}", ofctl::flow_mod_text(flow)))?;
-        }
-        if let Some(flow) = b {
-            more += 1;
-            say(&format!("+{}", ofctl::flow_mod_text(flow)))?;
+pub(super) fn diff(options: &Options, args: &Args) -> Result<(), Stop> {
+    let Args { first, second, named, json } = args;
+    let names = named.wanted(*json);
+    let one = side(options, first, second, names)?;
+    let other = side(options, second, first, names)?;
+    // A file has the ports of the switch with which it is compared.
+    let of = |one: &Side, other: &Side| {
+        one.names.clone().or_else(|| other.names.clone()).unwrap_or_default()
+    };
+    let (of_one, of_other) = (of(&one, &other), of(&other, &one));
+    let (one, other) = (one.flows, other.flows);
+    let keys: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+    let differing = keys.into_iter().filter(|key| one.get(*key) != other.get(*key));
+    let (of_one, of_other) = (of_one.list(), of_other.list());
+    let names = [&*of_one, &*of_other];
+    let flows: Vec<Difference> =
+        differing.filter_map(|key| Difference::of(one.get(key), other.get(key), names)).collect();
+    let less = flows.iter().filter(|flow| flow.first.is_some()).count();
+    let more = flows.iter().filter(|flow| flow.second.is_some()).count();
+    if *json {
+        let (first, second) = (first.clone(), second.clone());
+        output::json(document::DIFFERENCES, Differences { first, second, flows })?;
+    } else {
+        for flow in &flows {
+            flow.first.iter().try_for_each(|text| say(&format!("-{text}")))?;
+            flow.second.iter().try_for_each(|text| say(&format!("+{text}")))?;
         }
     }
     if less + more == 0 {
@@ -184,24 +213,35 @@ pub(super) fn diff(options: &Options, first: &str, second: &str) -> Result<(), S
     Err(Stop::Failed(anyhow!("the flows differ: {less} only in {first}, {more} only in {second}")))
 }
 
+/// One of two switches or files that are compared.
+struct Side {
+    flows: Flows,
+    /// The names of the ports, if it is a switch and they are wanted.
+    names: Option<PortNames>,
+}
+
 /// The flows of a switch or a file. In a file, names of ports are those of the other side, if that is a
 /// switch.
-fn side(options: &Options, which: &str, other: &str) -> Result<Flows, Stop> {
+fn side(options: &Options, which: &str, other: &str, names: bool) -> Result<Side, Stop> {
     // `tcp:..` is an address; a file of that name can be written as `./tcp:..`.
     let at = |text: &str| {
         let switch = text.parse::<Endpoint>().ok().filter(|endpoint| !endpoint.listens)?;
         Some(At { switch })
     };
     if let Some(at) = at(which) {
-        return installed(&mut Session::new(options, &at));
+        let mut session = Session::new(options, &at);
+        let flows = installed(&mut session)?;
+        let names = names.then(|| session.names()).transpose()?;
+        return Ok(Side { flows, names });
     }
     let lines = file_lines(which)?;
-    match at(other) {
+    let flows = match at(other) {
         Some(at) => {
             let mut session = Session::new(options, &at);
             let flows = session.parse(|ports| parsed(&lines, ports))?;
-            Ok(in_version(flows, session.client()?.version()))
+            in_version(flows, session.client()?.version())
         }
-        None => parsed(&lines, &[]).map_err(Into::into),
-    }
+        None => parsed(&lines, &[])?,
+    };
+    Ok(Side { flows, names: None })
 }

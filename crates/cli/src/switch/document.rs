@@ -34,6 +34,10 @@ pub(crate) const TABLES: &str = "flowyard.switch.tables/1";
 pub(crate) const TABLE_SETTINGS: &str = "flowyard.switch.table-settings/1";
 pub(crate) const TABLE_FEATURES: &str = "flowyard.switch.table-features/1";
 pub(crate) const QUEUES: &str = "flowyard.switch.queues/1";
+pub(crate) const DIFFERENCES: &str = "flowyard.switch.differences/1";
+pub(crate) const PING: &str = "flowyard.switch.ping/1";
+pub(crate) const MONITOR: &str = "flowyard.switch.monitor/1";
+pub(crate) const SNOOP: &str = "flowyard.switch.snoop/1";
 pub(crate) const WHY: &str = "flowyard.switch.why/2";
 
 /// A switch and its ports.

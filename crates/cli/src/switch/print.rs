@@ -1,11 +1,10 @@
 //! OpenFlow messages as lines of text.
 
-use flowyard_openflow::Message;
-use flowyard_openflow::flow::{FlowCommand, FlowRemoved, PacketIn};
+use flowyard_openflow::flow::{FlowCommand, FlowMod, FlowRemoved, PacketIn, PacketOut};
 use flowyard_openflow::multipart::{FlowStats, GroupStats, MeterStats, NOT_COUNTED, Reply, Update};
-use flowyard_openflow::ofctl;
+use flowyard_openflow::ofctl::{self, Ports};
 use flowyard_openflow::oxm::Field;
-use flowyard_openflow::port::{Port, PortReason, PortStats, QueueStats};
+use flowyard_openflow::port::{Port, PortReason, PortStats, PortStatus, QueueStats};
 use flowyard_openflow::table::TableStats;
 
 use super::document::{Description, Show, TableFeature, TableSetting, Vacancy};
@@ -38,12 +37,13 @@ pub(super) fn show(switch: &Show, ports: &[Port]) -> Vec<String> {
 }
 
 /// Counters of queues.
-pub(super) fn queues(all: &[QueueStats]) -> Vec<String> {
+pub(super) fn queues(all: &[QueueStats], names: Ports<'_>) -> Vec<String> {
     if all.is_empty() {
         return vec!["  no queues".into()];
     }
     let line = |stats: &QueueStats| {
         let QueueStats { port, queue, bytes, packets, errors, .. } = stats;
+        let port = ofctl::port_text(*port, names);
         format!("  port {port} queue {queue}: bytes={bytes}, pkts={packets}, errors={errors}")
     };
     all.iter().map(line).collect()
@@ -74,13 +74,13 @@ fn count(count: u64) -> String {
     if count == NOT_COUNTED { "?".into() } else { count.to_string() }
 }
 
-pub(super) fn port_stats(stats: &PortStats) -> String {
+pub(super) fn port_stats(stats: &PortStats, names: Ports<'_>) -> String {
     let [rx, tx, rx_bytes, tx_bytes, rx_drop, tx_drop, rx_errors, tx_errors] =
         stats.basic.map(count);
     format!(
         "  port {}: rx pkts={rx}, bytes={rx_bytes}, drop={rx_drop}, errs={rx_errors}; \
          tx pkts={tx}, bytes={tx_bytes}, drop={tx_drop}, errs={tx_errors}; duration={}.{:03}s",
-        stats.number,
+        ofctl::port_text(stats.number, names),
         stats.duration_sec,
         stats.duration_nsec / 1_000_000
     )
@@ -208,13 +208,14 @@ pub(super) fn snake(name: &impl std::fmt::Debug) -> String {
     text
 }
 
-fn packet_in(m: &PacketIn) -> String {
-    let in_port = m.matching.exact(Field::InPort).unwrap_or(0);
+pub(super) fn packet_in(m: &PacketIn, names: Ports<'_>) -> String {
+    let in_port = m.matching.exact(Field::InPort).unwrap_or(0) as u32;
     let shown: String = m.data.iter().take(64).map(|byte| format!("{byte:02x}")).collect();
     let more = if m.data.len() > 64 { ".." } else { "" };
     format!(
-        "packet-in: in_port={in_port} reason={} table={} cookie={:#x} total_len={} data_len={} \
+        "packet-in: in_port={} reason={} table={} cookie={:#x} total_len={} data_len={} \
          buffer={:#x} data={shown}{more}",
+        ofctl::port_text(in_port, names),
         snake(&m.reason),
         m.table,
         m.cookie,
@@ -224,8 +225,9 @@ fn packet_in(m: &PacketIn) -> String {
     )
 }
 
-fn removed(m: &FlowRemoved) -> String {
-    let flow = FlowStats {
+/// The flow entry that was removed.
+pub(super) fn entry(m: &FlowRemoved) -> FlowStats {
+    FlowStats {
         table: m.table,
         duration_sec: m.duration_sec,
         duration_nsec: m.duration_nsec,
@@ -237,57 +239,49 @@ fn removed(m: &FlowRemoved) -> String {
         bytes: m.bytes,
         matching: m.matching.clone(),
         ..FlowStats::default()
-    };
-    let text = ofctl::flow_text(&flow);
-    format!("flow-removed: reason={}{}", snake(&m.reason), text.trim_end_matches(" actions=drop"))
-}
-
-/// A message that the switch sent without a request.
-pub(super) fn news(message: &Message) -> String {
-    match message {
-        Message::PacketIn(m) => packet_in(m),
-        Message::FlowRemoved(m) => removed(m),
-        Message::PortStatus(m) => {
-            let what = match m.reason {
-                PortReason::Add => "added",
-                PortReason::Delete => "deleted",
-                PortReason::Modify => "modified",
-            };
-            format!("port-status: {what}:{}", port(&m.port))
-        }
-        Message::TableStatus(m) => {
-            format!("table-status: table={} {}", m.table.table, snake(&m.reason))
-        }
-        Message::RoleStatus(m) => {
-            format!("role-status: {} generation={:#x}", snake(&m.role), m.generation)
-        }
-        Message::FlowMod(m) => {
-            let command = match m.command {
-                FlowCommand::Add => "add",
-                FlowCommand::Modify => "modify",
-                FlowCommand::ModifyStrict => "modify_strict",
-                FlowCommand::Delete => "delete",
-                FlowCommand::DeleteStrict => "delete_strict",
-            };
-            format!("flow-mod: {command} {}", ofctl::flow_mod_text(m))
-        }
-        Message::PacketOut(m) => format!(
-            "packet-out: in_port={} len={} actions={}",
-            ofctl::port_text(m.in_port, &[]),
-            m.data.len(),
-            ofctl::actions_text(&m.actions, &[])
-        ),
-        Message::BarrierRequest => "barrier-request".into(),
-        Message::BarrierReply => "barrier-reply".into(),
-        Message::RequestForward(bytes) => format!("request-forward: {} bytes", bytes.len()),
-        other => format!("{other:?}").replace(char::is_control, " "),
     }
 }
 
-/// The events of a flow monitor.
-pub(super) fn updates(body: &Reply) -> Vec<String> {
-    let Reply::FlowMonitor(list) = body else { return Vec::new() };
-    let line = |update: &Update| match update {
+pub(super) fn removed(m: &FlowRemoved, names: Ports<'_>) -> String {
+    let text = ofctl::flow_text_with(&entry(m), true, names);
+    format!("flow-removed: reason={}{}", snake(&m.reason), text.trim_end_matches(" actions=drop"))
+}
+
+pub(super) fn port_status(m: &PortStatus) -> String {
+    let what = match m.reason {
+        PortReason::Add => "added",
+        PortReason::Delete => "deleted",
+        PortReason::Modify => "modified",
+    };
+    format!("port-status: {what}:{}", port(&m.port))
+}
+
+pub(super) fn flow_mod(m: &FlowMod, names: Ports<'_>) -> String {
+    let command = match m.command {
+        FlowCommand::Add => "add",
+        FlowCommand::Modify => "modify",
+        FlowCommand::ModifyStrict => "modify_strict",
+        FlowCommand::Delete => "delete",
+        FlowCommand::DeleteStrict => "delete_strict",
+    };
+    format!("flow-mod: {command} {}", ofctl::flow_mod_text_with(m, names))
+}
+
+pub(super) fn packet_out(m: &PacketOut, names: Ports<'_>) -> String {
+    format!(
+        "packet-out: in_port={} len={} actions={}",
+        ofctl::port_text(m.in_port, names),
+        m.data.len(),
+        ofctl::actions_text(&m.actions, names)
+    )
+}
+
+/// What a flow monitor reports about a flow.
+const EVENTS: [&str; 4] = ["INITIAL", "ADDED", "DELETED", "MODIFIED"];
+
+/// An event of a flow monitor: its word, and the flow if it is about one.
+pub(super) fn event(update: &Update) -> (&'static str, Option<FlowMod>) {
+    match update {
         Update::Full {
             event,
             table,
@@ -299,8 +293,7 @@ pub(super) fn updates(body: &Reply) -> Vec<String> {
             instructions,
             ..
         } => {
-            let what = ["INITIAL", "ADDED", "DELETED", "MODIFIED"];
-            let flow = flowyard_openflow::flow::FlowMod {
+            let flow = FlowMod {
                 table: *table,
                 idle_timeout: *idle_timeout,
                 hard_timeout: *hard_timeout,
@@ -312,12 +305,26 @@ pub(super) fn updates(body: &Reply) -> Vec<String> {
                 out_group: flowyard_openflow::group::ANY,
                 ..Default::default()
             };
-            let what = what.get(usize::from(*event)).copied().unwrap_or("?");
-            format!("event={what} {}", ofctl::flow_mod_text(&flow))
+            (EVENTS.get(usize::from(*event)).copied().unwrap_or("?"), Some(flow))
         }
-        Update::Abbrev(xid) => format!("event=ABBREV xid={xid:#x}"),
-        Update::Paused => "event=PAUSED".into(),
-        Update::Resumed => "event=RESUMED".into(),
-    };
-    list.iter().map(line).collect()
+        Update::Abbrev(_) => ("ABBREV", None),
+        Update::Paused => ("PAUSED", None),
+        Update::Resumed => ("RESUMED", None),
+    }
+}
+
+/// An event of a flow monitor in one line.
+pub(super) fn update(update: &Update, names: Ports<'_>) -> String {
+    let (what, flow) = event(update);
+    match (update, flow) {
+        (_, Some(flow)) => format!("event={what} {}", ofctl::flow_mod_text_with(&flow, names)),
+        (Update::Abbrev(xid), None) => format!("event={what} xid={xid:#x}"),
+        (_, None) => format!("event={what}"),
+    }
+}
+
+/// The events of a flow monitor.
+pub(super) fn updates(body: &Reply, names: Ports<'_>) -> Vec<String> {
+    let Reply::FlowMonitor(list) = body else { return Vec::new() };
+    list.iter().map(|one| update(one, names)).collect()
 }

@@ -1,7 +1,5 @@
 //! Commands that print the state of a switch.
 
-use std::time::Duration;
-
 use anyhow::anyhow;
 use clap::Subcommand;
 use flowyard_openflow::group::{GroupCommand, MeterCommand};
@@ -13,7 +11,8 @@ use serde::Serialize;
 
 use super::connect::{At, Options, failed, say};
 use super::document::{self, Description};
-use super::session::{Session, all, bodies, other_version, unwritten};
+use super::ping::ping;
+use super::session::{Named, Session, all, bodies, other_version, unwritten};
 use super::{compare, print};
 use crate::output;
 use crate::stop::{Stop, bad_input};
@@ -38,14 +37,6 @@ pub(super) struct Filtered {
     text: String,
 }
 
-/// How a dump writes ports.
-#[derive(clap::Args)]
-pub(super) struct Named {
-    /// Write names of ports in place of their numbers
-    #[arg(long)]
-    names: bool,
-}
-
 /// Which parts of flows a dump prints.
 #[derive(clap::Args)]
 pub(super) struct Shown {
@@ -62,6 +53,9 @@ pub(super) struct Shown {
 pub(super) struct OfPort {
     #[command(flatten)]
     asked: Asked,
+
+    #[command(flatten)]
+    named: Named,
 
     /// Only this port: its number or its name [default: all ports]
     port: Option<String>,
@@ -111,12 +105,7 @@ pub(super) enum Query {
     #[command(
         after_help = "Example:\n  flowyard switch diff-flows saved.txt tcp:127.0.0.1\n\nA line that begins with - is only in the first, one that begins with + only in the second."
     )]
-    DiffFlows {
-        /// Address of a switch, or a file with one flow in each line
-        first: String,
-        /// Address of a switch, or a file with one flow in each line
-        second: String,
-    },
+    DiffFlows(compare::Args),
     /// Print all groups, or one
     #[command(
         after_help = "Examples:\n  flowyard switch dump-groups tcp:127.0.0.1\n  flowyard switch dump-groups tcp:127.0.0.1 2"
@@ -143,7 +132,12 @@ pub(super) enum Query {
     DumpPorts(OfPort),
     /// Print the description of all ports, or of one
     #[command(after_help = "Example:\n  flowyard switch dump-ports-desc tcp:127.0.0.1 west")]
-    DumpPortsDesc(OfPort),
+    DumpPortsDesc {
+        #[command(flatten)]
+        asked: Asked,
+        /// Only this port: its number or its name [default: all ports]
+        port: Option<String>,
+    },
     /// Print the counters of tables
     #[command(after_help = "Example:\n  flowyard switch dump-tables tcp:127.0.0.1")]
     DumpTables {
@@ -169,7 +163,7 @@ pub(super) enum Query {
     #[command(after_help = "Example:\n  flowyard switch ping tcp:127.0.0.1 --count 3")]
     Ping {
         #[command(flatten)]
-        at: At,
+        asked: Asked,
         /// Number of requests
         #[arg(long, value_name = "N", default_value_t = 10)]
         count: u32,
@@ -217,7 +211,7 @@ pub(super) fn run(options: &Options, query: &Query) -> Result<(), Stop> {
         }
         Query::DumpFlows { some, named, shown } => flows(options, some, named, shown),
         Query::DumpAggregate(some) => aggregate(options, some),
-        Query::DiffFlows { first, second } => compare::diff(options, first, second),
+        Query::DiffFlows(args) => compare::diff(options, args),
         Query::DumpGroups { of, named } => groups(options, of, named),
         Query::DumpGroupStats(of) => {
             let number = of.number()?;
@@ -245,13 +239,13 @@ pub(super) fn run(options: &Options, query: &Query) -> Result<(), Stop> {
             of.asked.print(document::METER_STATS, document, || lines(&all, print::meter_stats))
         }
         Query::DumpPorts(of) => port_stats(options, of),
-        Query::DumpPortsDesc(of) => {
-            let mut session = of.asked.session(options);
-            let number = of.number(&mut session)?;
+        Query::DumpPortsDesc { asked, port } => {
+            let mut session = asked.session(options);
+            let number = port_number(port.as_ref(), &mut session)?;
             let mut ports = session.ports()?;
             ports.retain(|port| number.is_none_or(|number| number == port.number));
             let document = || document::PortList { ports: each(&ports) };
-            of.asked.print(document::PORTS, document, || lines(&ports, print::port))
+            asked.print(document::PORTS, document, || lines(&ports, print::port))
         }
         Query::DumpTables { asked, all } => {
             let tables = all!(asked.session(options).client()?, Request::Table, Reply::Table);
@@ -275,8 +269,8 @@ pub(super) fn run(options: &Options, query: &Query) -> Result<(), Stop> {
             asked.print(document::TABLE_FEATURES, || &tables, lines)
         }
         Query::QueueStats(of) => queue_stats(options, of),
-        Query::Ping { at, count, bytes } => {
-            ping(Session::new(options, at).client()?, at, *count, usize::from(*bytes))
+        Query::Ping { asked, count, bytes } => {
+            ping(asked.session(options).client()?, asked, *count, usize::from(*bytes))
         }
     }
 }
@@ -356,7 +350,7 @@ fn flows(options: &Options, some: &Filtered, named: &Named, shown: &Shown) -> Re
         let text = || [lines(&flows, line), lines(&own, own_line)].concat();
         some.asked.print(document::FLOWS, document, text)
     };
-    if named.names { session.with_names(print)? } else { print(&[]) }
+    if named.wanted(some.asked.json) { session.with_names(print)? } else { print(&[]) }
 }
 
 fn aggregate(options: &Options, some: &Filtered) -> Result<(), Stop> {
@@ -403,70 +397,37 @@ fn groups(options: &Options, of: &OfGroup, named: &Named) -> Result<(), Stop> {
         let document = || document::Groups { groups: groups.iter().map(group).collect() };
         asked.print(document::GROUPS, document, || lines(&groups, line))
     };
-    if named.names { session.with_names(print)? } else { print(&[]) }
+    if named.wanted(asked.json) { session.with_names(print)? } else { print(&[]) }
 }
 
-impl OfPort {
-    /// The number of the port, if one is named.
-    fn number(&self, session: &mut Session<'_>) -> Result<Option<u32>, Stop> {
-        let Some(text) = &self.port else { return Ok(None) };
-        session.parse(|ports| ofctl::port_with(text, ports)).map(Some)
-    }
+/// The number of the port, if one is named.
+fn port_number(port: Option<&String>, session: &mut Session<'_>) -> Result<Option<u32>, Stop> {
+    let Some(text) = port else { return Ok(None) };
+    session.parse(|ports| ofctl::port_with(text, ports)).map(Some)
 }
 
 fn port_stats(options: &Options, of: &OfPort) -> Result<(), Stop> {
     let mut session = of.asked.session(options);
-    let number = of.number(&mut session)?.unwrap_or(reserved::ANY);
+    let number = port_number(of.port.as_ref(), &mut session)?.unwrap_or(reserved::ANY);
     let all = all!(session.client()?, Request::PortStats(number), Reply::PortStats);
     let print = |names: ofctl::Ports<'_>| {
         let port = |stats: &_| document::PortCounter::of(stats, names);
         let document = || document::PortCounters { ports: all.iter().map(port).collect() };
-        of.asked.print(document::PORT_STATS, document, || lines(&all, print::port_stats))
+        of.asked.print(document::PORT_STATS, document, || {
+            lines(&all, |one| print::port_stats(one, names))
+        })
     };
-    if of.asked.json { session.with_names(print)? } else { print(&[]) }
+    if of.asked.json || of.named.wanted(false) { session.with_names(print)? } else { print(&[]) }
 }
 
 fn queue_stats(options: &Options, of: &OfPort) -> Result<(), Stop> {
     let mut session = of.asked.session(options);
-    let port = of.number(&mut session)?.unwrap_or(reserved::ANY);
+    let port = port_number(of.port.as_ref(), &mut session)?.unwrap_or(reserved::ANY);
     let request = Request::QueueStats { port, queue: u32::MAX };
     let all = all!(session.client()?, request, Reply::QueueStats);
     let document = || document::Queues { queues: each(&all) };
-    of.asked.print(document::QUEUES, document, || print::queues(&all))
-}
-
-/// Sends echo requests one after the other, and prints the time until each answer.
-fn ping(client: &mut Client, at: &At, count: u32, bytes: usize) -> Result<(), Stop> {
-    let clock = crate::clock::new();
-    let mut times = Vec::new();
-    for at_request in 1..=count {
-        let data: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
-        let from = clock();
-        let answers = client.ask(&Message::EchoRequest(data.clone())).map_err(failed)?;
-        let took = Duration::from_nanos(clock() - from);
-        if !answers.contains(&Message::EchoReply(data)) {
-            return Err(Stop::Failed(anyhow::anyhow!(
-                "{}: the switch answered an echo request with other data than the request had",
-                at.switch
-            )));
-        }
-        times.push(took);
-        say(&format!(
-            "{} bytes from {}: request {at_request}, {}",
-            bytes + 8,
-            at.switch,
-            ms(took)
-        ))?;
-        if at_request < count {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-    let (least, most) = (times.iter().min(), times.iter().max());
-    let (Some(least), Some(most)) = (least, most) else { return Ok(()) };
-    let mean = times.iter().sum::<Duration>() / count.max(1);
-    say(&format!("{count} answers: least {}, mean {}, most {}", ms(*least), ms(mean), ms(*most)))
-}
-
-fn ms(time: Duration) -> String {
-    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+    let print = |names: ofctl::Ports<'_>| {
+        of.asked.print(document::QUEUES, document, || print::queues(&all, names))
+    };
+    if of.named.wanted(of.asked.json) { session.with_names(print)? } else { print(&[]) }
 }

@@ -1,9 +1,12 @@
 //! A connection to a switch that is opened when it is needed, and the names of the switch's ports.
 
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+
 use anyhow::anyhow;
 use flowyard_openflow::multipart::{FlowFilter, Reply, Request};
 use flowyard_openflow::ofctl::{Ports, TextError};
-use flowyard_openflow::port::Port;
+use flowyard_openflow::port::{Port, PortReason};
 use flowyard_openflow::{Message, Version};
 use flowyard_operate::openflow::client::{Client, name};
 
@@ -11,12 +14,51 @@ use super::connect::{At, Options, failed};
 use super::words;
 use crate::stop::{Stop, bad_input};
 
+/// How a command writes ports.
+#[derive(clap::Args)]
+pub(super) struct Named {
+    /// Write names of ports in place of their numbers [default: if text is printed on a terminal]
+    #[arg(long)]
+    names: bool,
+
+    /// Write numbers of ports, also on a terminal
+    #[arg(long, conflicts_with = "names")]
+    no_names: bool,
+}
+
+impl Named {
+    /// Whether names are written. JSON documents are the same on a terminal and elsewhere.
+    pub(super) fn wanted(&self, json: bool) -> bool {
+        let on_terminal = || std::io::stdout().is_terminal();
+        self.names || (!self.no_names && !json && on_terminal())
+    }
+}
+
+/// The names of a switch's ports.
+#[derive(Clone, Default)]
+pub(super) struct PortNames(BTreeMap<u32, String>);
+
+impl PortNames {
+    pub(super) fn list(&self) -> Vec<(&str, u32)> {
+        self.0.iter().map(|(number, name)| (name.as_str(), *number)).collect()
+    }
+
+    /// Takes the name of a port that was added or changed. That of a deleted port stays: flows name it.
+    pub(super) fn learn(&mut self, message: &Message) {
+        if let Message::PortStatus(status) = message
+            && status.reason != PortReason::Delete
+        {
+            self.0.insert(status.port.number, words::text(&status.port.name));
+        }
+    }
+}
+
 /// A connection to a switch.
 pub(super) struct Session<'a> {
     options: &'a Options,
     at: &'a At,
     client: Option<Client>,
-    ports: Option<Vec<(String, u32)>>,
+    ports: Option<PortNames>,
 }
 
 /// A text that cannot be parsed, and the file and line where it stands.
@@ -118,17 +160,19 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The names of the switch's ports, for which it is asked once.
+    pub(super) fn names(&mut self) -> Result<PortNames, Stop> {
+        if let Some(names) = &self.ports {
+            return Ok(names.clone());
+        }
+        let named = |port: &Port| (port.number, words::text(&port.name));
+        let names = PortNames(self.ports()?.iter().map(named).collect());
+        Ok(self.ports.insert(names).clone())
+    }
+
     /// Calls `work` with the names of the switch's ports.
     pub(super) fn with_names<T>(&mut self, work: impl FnOnce(Ports<'_>) -> T) -> Result<T, Stop> {
-        if self.ports.is_none() {
-            let ports = self.ports()?;
-            let named = |port: &Port| (words::text(&port.name), port.number);
-            self.ports = Some(ports.iter().map(named).collect());
-        }
-        let named = self.ports.iter().flatten();
-        let names: Vec<(&str, u32)> =
-            named.map(|(name, number)| (name.as_str(), *number)).collect();
-        Ok(work(&names))
+        Ok(work(&self.names()?.list()))
     }
 
     /// Parses a text that may contain names of ports. The switch is asked for them only if the text cannot

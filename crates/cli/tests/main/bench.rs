@@ -11,6 +11,8 @@ flowyard_testkit::tests! {
     a_replay_faster_than_the_line_is_reported,
     devices_are_ranked_if_the_repetitions_show_a_difference,
     an_interrupted_run_says_how_to_continue,
+    an_interrupted_run_writes_the_page_of_what_it_measured,
+    an_interrupted_replay_has_what_was_read,
     invalid_arguments_are_refused_with_the_fix,
 }
 
@@ -21,7 +23,9 @@ fn an_interrupted_run_says_how_to_continue() {
     for (more, said) in [
         (
             &["--html", page][..],
-            format!("no page was written to {page}; with --state FILE, finished"),
+            format!(
+                "no page was written to {page}, because no test was finished; with --state FILE, finished"
+            ),
         ),
         (&["--state", state], format!("the finished trials are in {state}: the same command")),
     ] {
@@ -45,6 +49,55 @@ fn an_interrupted_run_says_how_to_continue() {
         assert!(err.contains("flowyard: interrupted;") && err.contains(&said), "{err}");
         assert!(!std::path::Path::new(page).exists());
     }
+}
+
+fn an_interrupted_run_writes_the_page_of_what_it_measured() {
+    use std::io::{BufRead, Read};
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let mut child = flowyard()
+        .args(["bench", "rfc2544", "--sizes", "1518", "--tests", "throughput,loss-rate,latency"])
+        .arg("--html")
+        .arg(&page)
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut err = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("test 2 of 3") {
+        line.clear();
+        assert!(err.read_line(&mut line).unwrap() > 0, "it ended without a second test");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut rest = String::new();
+    err.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    let said = format!("interrupted; {} has the tests that were finished;", page.display());
+    assert!(rest.contains(&said), "{rest}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("of 3 tests were finished"), "the page says that it is not complete");
+    assert!(page.contains("Throughput without frame loss"), "the page has the first test");
+}
+
+fn an_interrupted_replay_has_what_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, fifo) = crate::streams::half(folder.path());
+    let args = ["bench", "soak", "--replay", &path, "--json"];
+    let output = crate::streams::interrupted(&args, fifo, 1_000_001);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(
+        err.contains("interrupted; the packets that were read until then are replayed"),
+        "{err}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let (path, fifo) = crate::streams::half(folder.path());
+    let output = crate::streams::interrupted(&["bench", "soak", "--replay", &path], fifo, 0);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("interrupted before its second packet"), "{err}");
 }
 
 /// Options for a short run: one size, trials of a second.

@@ -5,6 +5,7 @@ mod bad_input;
 mod balance;
 mod bench;
 mod common;
+mod documents;
 mod explain;
 mod figures;
 mod limits;
@@ -29,6 +30,7 @@ flowyard_testkit::tests! {
     mod bad_input,
     mod balance,
     mod bench,
+    mod documents,
     mod explain,
     mod figures,
     mod limits,

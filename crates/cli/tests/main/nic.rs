@@ -27,6 +27,13 @@ fn nic(args: &[&str]) -> std::process::Output {
 
 fn a_run_prints_its_counters() {
     let said = text(&nic(&[&["run"][..], &SHORT].concat()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let stats = ["--stats", file.to_str().unwrap()];
+    text(&nic(&[&["run"][..], &SHORT, &stats].concat()));
+    let json: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    crate::schema::expect("nic", &json);
     for part in ["Gb/s of 19.142", "received", "cycles of each core", "1.000", "interrupts"] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
@@ -124,6 +131,7 @@ fn bad_input_is_named() {
         "wrong.elf",
         b"\x7fELF\x02\x01\x01\0 and nothing that follows is of any interest here at all",
     );
+    let stats = folder.path().join("stats.json").display().to_string();
     let toml = file("bad.toml", b"[chip]\ncore = 6\n");
     for (args, parts) in [
         (
@@ -133,6 +141,10 @@ fn bad_input_is_named() {
         (&["run", "--firmware", &wrong], &["wrong.elf", "64-bit", "offset 0x4"]),
         (&["run", "--set", "host.send_ring=500"], &["host.send_ring = 500", "a power of two"]),
         (&["run", "--set", "chip.cors=8"], &["'chip.cors' is unknown", "chip.cores", "nic keys"]),
+        (
+            &["run", "--stats", &stats, "--set", "chip.cors=8"],
+            &["'chip.cors' is unknown", "chip.cores"],
+        ),
         (&["run", "--set", "chip.cores"], &["section.key=value"]),
         (&["run", "--config", &toml], &["bad.toml", "core", "cores"]),
         (&["run", "--peek", "nothing"], &["no variable 'nothing'"]),

@@ -17,6 +17,7 @@ flowyard_testkit::tests! {
     an_interrupted_pipe_is_reported_until_there,
     an_interrupt_before_the_first_packet_ends_at_once,
     an_interrupted_run_prints_its_counters,
+    other_readers_of_captures_can_be_interrupted,
     refused_rules_are_named_on_standard_error,
     a_closed_pipe_is_no_failure,
     the_same_twice,
@@ -146,12 +147,64 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
 }
 
 /// A FIFO in which half of the repository's capture waits, its writer, and the complete packets in it.
-fn half(folder: &Path) -> (String, std::fs::File) {
+pub(crate) fn half(folder: &Path) -> (String, std::fs::File) {
     let path = folder.join("live.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     // Read and write, so that the open does not wait for a reader.
     let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     (path.to_str().unwrap().to_owned(), fifo)
+}
+
+/// What a command prints that is interrupted after it has read this many bytes of the repository's capture from
+/// `fifo`.
+pub(crate) fn interrupted(
+    args: &[&str],
+    mut fifo: std::fs::File,
+    bytes: usize,
+) -> std::process::Output {
+    let child =
+        flowyard().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stat = format!("/proc/{}/status", child.id());
+    crate::yard::wait("the handler of SIGINT", || {
+        let status = std::fs::read_to_string(&stat).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        (u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0).then_some(())
+    });
+    fifo.write_all(&yard()[..bytes]).unwrap();
+    crate::yard::wait("an empty FIFO", || {
+        (rustix::io::ioctl_fionread(&fifo).unwrap() == 0).then_some(())
+    });
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    drop(fifo);
+    output
+}
+
+/// `explain` has no result before its packet, and `nic run` receives the frames that were read.
+fn other_readers_of_captures_can_be_interrupted() {
+    let fifo = || {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, fifo) = half(folder.path());
+        (folder, path, fifo)
+    };
+    let (_folder, path, file) = fifo();
+    let output = interrupted(&["explain", &format!("{path}:10000000")], file, 1_000_001);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains("interrupted before packet 10000000: ") && !err.contains(": 0 pack"),
+        "{err}"
+    );
+    let (_folder, path, file) = fifo();
+    let run = ["nic", "run", "--set", "run.measure_us=300", "--pcap-in", &path];
+    let output = interrupted(&run, file, 100_001);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("interrupted; the adapter receives the "), "{err}");
+    let (_folder, path, file) = fifo();
+    let output = interrupted(&["nic", "run", "--pcap-in", &path], file, 0);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("interrupted before its first packet"));
 }
 
 fn interrupt(child: &std::process::Child) {

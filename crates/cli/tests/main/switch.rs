@@ -51,7 +51,7 @@ impl Plane for Still {
     }
 }
 
-struct Switch {
+pub(crate) struct Switch {
     channel: Channel,
     folder: tempfile::TempDir,
 }
@@ -82,7 +82,7 @@ impl Switch {
     }
 
     /// The output of a command, which must succeed.
-    fn says(&self, command: &str, arguments: &[&str]) -> String {
+    pub(crate) fn says(&self, command: &str, arguments: &[&str]) -> String {
         let output = self.run(command, arguments);
         assert!(output.status.success(), "{command} {arguments:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
@@ -246,7 +246,7 @@ fn errors_name_the_place_and_the_fix() {
 }
 
 /// A switch with a group, a meter and two flows, one of which matches a port.
-fn with_state() -> Switch {
+pub(crate) fn with_state() -> Switch {
     let switch = Switch::new();
     switch.says("add-group", &["group_id=1,type=select,bucket=weight:2,actions=output:one"]);
     switch.says("add-meter", &["meter=1,pktps,band=type=dscp_remark,rate=1000,prec_level=1"]);
@@ -273,6 +273,7 @@ fn dumps_are_json_that_fits_the_schemas() {
         ("switch-table-settings", "dump-table-desc", &["-O", "1.4"]),
         ("switch-table-features", "dump-table-features", &[]),
         ("switch-queues", "queue-stats", &[]),
+        ("switch-ping", "ping", &["--count", "2"]),
     ] {
         let text = switch.says(command, &[arguments, &["--json"]].concat());
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -296,6 +297,15 @@ fn ports_have_names_and_can_be_changed() {
     assert_eq!(dump, " cookie=0x2a, table=0, priority=7,tcp,in_port=one actions=meter:1,group:1\n");
     assert!(switch.says("dump-groups", &["--names"]).contains("output:one"));
     assert!(switch.says("dump-ports", &["one"]).contains("port 1: rx pkts=1"));
+    assert!(switch.says("dump-ports", &["--names"]).contains("port one: rx pkts=1"));
+    assert!(switch.says("dump-ports", &["--no-names"]).contains("port 1: rx pkts=1"));
+    let (status, why) = switch.fails("dump-ports", &["--no-names", "--names"]);
+    assert_eq!(status, Some(2), "{why}");
+    let watch = ["-O", "1.4", "--watch", "--count", "0"];
+    let seen = switch.says("monitor", &[&watch[..], &["--names"]].concat());
+    assert!(seen.contains("tcp,in_port=one actions="), "{seen}");
+    let seen = switch.says("monitor", &watch);
+    assert!(seen.contains("tcp,in_port=1 actions="), "{seen}");
     let (status, why) = switch.fails("dump-ports", &["two"]);
     assert_eq!(status, Some(2), "{why}");
     assert!(why.contains("a port's name: one"), "{why}");
@@ -363,12 +373,13 @@ fn flows_are_compared_and_replaced() {
                   priority=2,udp,cookie=6,actions=output:1\n";
     std::fs::write(&file, wanted).expect("written");
     let file = file.display().to_string();
-    let diff = |first: &str, second: &str| {
+    let diff_with = |first: &str, second: &str, more: &[&str]| {
         let mut flowyard = Command::new(env!("CARGO_BIN_EXE_flowyard"));
-        let output = flowyard.args(["switch", "diff-flows", first, second]).output();
+        let output = flowyard.args(["switch", "diff-flows", first, second]).args(more).output();
         let output = output.expect("it runs");
         (output.status.code(), String::from_utf8(output.stdout).expect("text"))
     };
+    let diff = |first: &str, second: &str| diff_with(first, second, &[]);
     let (status, said) = diff(&at, &file);
     assert_eq!(status, Some(1));
     assert_eq!(
@@ -377,6 +388,20 @@ fn flows_are_compared_and_replaced() {
          +table=0,cookie=0x6,priority=2,udp actions=output:1\n\
          +table=0,cookie=0x0,priority=3,arp actions=FLOOD\n"
     );
+    let (_, named) = diff_with(&at, &file, &["--names"]);
+    assert_eq!(named, said.replace("output:1", "output:one"));
+    let (status, said) = diff_with(&at, &file, &["--json"]);
+    assert_eq!(status, Some(1));
+    let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    crate::schema::expect("switch-differences", &value);
+    let flows = value["flows"].as_array().expect("flows");
+    assert_eq!(flows.len(), 2, "{said}");
+    assert_eq!(
+        (flows[0]["matching"].as_str(), flows[0]["priority"].as_u64()),
+        (Some("udp"), Some(2))
+    );
+    assert!(flows[0]["first"].is_string() && flows[0]["second"].is_string(), "{said}");
+    assert!(flows[1]["first"].is_null() && flows[1]["second"].is_string(), "{said}");
     switch.says("replace-flows", &[&file]);
     assert_eq!(diff(&file, &at), (Some(0), String::new()));
     std::fs::write(&file, "").expect("written");

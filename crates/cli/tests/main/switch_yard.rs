@@ -149,11 +149,13 @@ fn snoop_prints_what_passes() {
     let at = format!("unix:{}", socket.display());
     wait("the switch", || socket.exists().then_some(()));
     let mut snoop = flowyard();
-    snoop.args(["switch", "snoop", "--count", "2", "--control"]).arg(yard.socket());
+    snoop
+        .args(["switch", "snoop", "--count", "4", "--names", "--json", "--control"])
+        .arg(yard.socket());
     let mut snoop = snoop.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut out = snoop.stdout.take().unwrap();
     let add = || {
-        let flow = "priority=77,arp,actions=drop";
+        let flow = "priority=77,arp,actions=output:2";
         let output = flowyard().args(["switch", "add-flow", &at, flow]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
@@ -171,10 +173,21 @@ fn snoop_prints_what_passes() {
         said
     });
     assert!(snoop.wait().unwrap().success());
-    assert_eq!(said.lines().count(), 2, "{said}");
-    let shown = |text: &str| said.lines().any(|line| line.contains(text));
-    assert!(shown("flow-mod: add table=0") || shown("barrier-reply"), "{said}");
-    assert!(said.contains(&format!("punix:{} (unix): xid=", socket.display())), "{said}");
+    let schema = crate::common::json(["schema", "switch-snoop"]);
+    let read = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let faults = crate::schema::faults(&value, &schema);
+        assert!(faults.is_empty(), "{faults:?}");
+        value
+    };
+    let all: Vec<_> = said.lines().map(read).collect();
+    assert_eq!(all.len(), 4, "{said}");
+    let place = format!("punix:{} (unix)", socket.display());
+    assert!(all.iter().all(|one| one["connection"] == place && one["xid"].is_u64()), "{said}");
+    // Four messages are a whole change: the flow, the barrier and its reply, or parts of two.
+    let change = all.iter().find(|one| one["kind"] == "flow-mod").expect("a change");
+    let text = change["text"].as_str().unwrap();
+    assert!(text.starts_with("flow-mod: add table=0") && text.ends_with("output:east"), "{text}");
 }
 
 fn an_unreachable_controller_is_logged_and_shown() {

@@ -28,6 +28,11 @@ const NO_ROUTE: &str = "this machine has no route to the backend; if the interfa
      network of the backends (ip addr add ADDRESS/BITS dev INTERFACE), which the configuration does not contain, or \
      add a route (ip route add); see 'Checks on the data interface' in docs/balance.md";
 
+/// What to do if nothing answers at the backend's address, or at that of the router towards it.
+const NO_HOST: &str = "no route to the backend (EHOSTUNREACH): nothing in the network answered for its address, or a router reported that \
+     the address is unreachable; check that the backend runs and has this address; 'ip route get ADDRESS' names the interface \
+     and the router that the check uses: if they are wrong, add a route (ip route add ADDRESS via ROUTER dev INTERFACE)";
+
 /// The time at which a check has failed if it has no result.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline<'a> {
@@ -52,10 +57,11 @@ impl<'a> Deadline<'a> {
 
     /// The failure that corresponds to an I/O error.
     pub(super) fn fault(&self, error: &io::Error) -> Fault {
-        if error.kind() == ErrorKind::NetworkUnreachable {
+        if matches!(error.kind(), ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown) {
             return Fault::Cannot(NO_ROUTE.into());
         }
         Fault::Wrong(match error.kind() {
+            ErrorKind::HostUnreachable => NO_HOST.into(),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => {
                 format!("no response within {} ms", self.timeout / 1_000_000)
             }
@@ -76,6 +82,11 @@ mod tests {
             panic!("not the backend's")
         };
         assert!(why.contains("no route") && why.contains("ip addr add"), "{why}");
+        assert!(matches!(fault(ErrorKind::NetworkDown), Fault::Cannot(_)));
+        // It may be the backend that is not there: it counts as down.
+        let no_host = io::Error::from_raw_os_error(libc::EHOSTUNREACH);
+        let Fault::Wrong(why) = deadline.fault(&no_host) else { panic!("the backend's") };
+        assert!(why.contains("no route") && why.contains("ip route get"), "{why}");
         assert!(matches!(fault(ErrorKind::ConnectionRefused), Fault::Wrong(_)));
         assert_eq!(fault(ErrorKind::TimedOut), Fault::wrong("no response within 1000 ms"));
     }

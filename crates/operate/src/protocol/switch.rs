@@ -48,6 +48,18 @@ pub struct Snooped {
     pub messages: Vec<SnoopedMessage>,
     /// The number of the next message.
     pub next: u64,
+    /// The ports of the switch; only in the first answer, when `from` was absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<SwitchPort>,
+}
+
+/// A port of a switch.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SwitchPort {
+    /// Its OpenFlow number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
 }
 
 /// A message that passed.

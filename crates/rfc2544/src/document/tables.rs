@@ -253,6 +253,7 @@ fn recovery(document: &Document) -> Table {
         .column(Column::number("recovery").unit("RFC 2544 26.5"))
         .column(Column::number("reset by frames").unit("RFC 6201"))
         .column(Column::number("reset by time").unit("RFC 6201"));
+    let mut is_limited = false;
     for at in &document.results.sizes {
         if at.recovery_ns.is_none() && at.reset.is_none() {
             continue;
@@ -262,14 +263,25 @@ fn recovery(document: &Document) -> Table {
         };
         let reset = at.reset.as_ref().and_then(|times| times.first());
         let of = |value: Option<Nanos>| value.map_or("-".into(), |value| ns(value as f64));
+        // Of a load that the tester did not reach, fewer frames were lost.
+        let least = |is_limited: bool| if is_limited { "at least " } else { "" };
+        let recovery = first(&at.recovery_ns);
+        let by_frames = of(reset.map(|r| r.by_frames_ns));
+        is_limited |= at.recovery_tester_limit || reset.is_some_and(|r| r.tester_limit);
         table.push([
             Cell::new(name(document, &at.size)),
-            Cell::new(first(&at.recovery_ns)),
-            Cell::new(of(reset.map(|r| r.by_frames_ns))),
+            Cell::new(format!("{}{recovery}", least(at.recovery_tester_limit))),
+            Cell::new(format!("{}{by_frames}", least(reset.is_some_and(|r| r.tester_limit)))),
             Cell::new(of(reset.map(|r| r.by_time_ns))),
         ]);
     }
-    table
+    match is_limited {
+        true => table.note(
+            "\"at least\": the tester's limit. It sent less than the load, and the device may take longer to recover \
+             from the whole load.",
+        ),
+        false => table,
+    }
 }
 
 fn intervals(document: &Document) -> Table {

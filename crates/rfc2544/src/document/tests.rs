@@ -23,7 +23,9 @@ fn document(frame_ns: u64) -> Document {
         ..Profile::rfc2544(line)
     };
     let spec = YardSpec { frame_ns, ring_frames: 64, ..YardSpec::new(line) };
-    let results = run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_| {}).unwrap();
+    let results =
+        run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_: &crate::suite::Progress| {})
+            .unwrap();
     Document {
         time: Time::Virtual,
         device: format!("yard {frame_ns}"),
@@ -54,7 +56,9 @@ fn replayed(line: Line) -> Document {
     let mut profile = Profile { speed: Some(100), ..Profile::soak(line, 2, SECOND, 40) };
     profile.set_mix(Mix::Replay(capture)).unwrap();
     let spec = YardSpec { frame_ns: 1, batch_ns: 0, byte_ps: 0, ..YardSpec::new(line) };
-    let results = run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_| {}).unwrap();
+    let results =
+        run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_: &crate::suite::Progress| {})
+            .unwrap();
     Document {
         compliance: judge(&results),
         deviations: deviations(Time::Virtual, &results),
@@ -144,10 +148,13 @@ fn a_rate_limited_by_the_tester_is_printed_as_at_least() {
     let answer = at.throughput.as_mut().unwrap();
     (answer.load, answer.lossy) = (Some(Load::from_pps(142_999.0)), None);
     (answer.unreached, answer.tester_limit) = (Some(Load::from_pps(149_000.0)), true);
+    (at.recovery_ns, at.recovery_tester_limit) = (Some(vec![7_000_000_000]), true);
     let text: String =
         tables(&document).iter().map(|table| table.to_text(&Style::plain())).collect();
     assert!(text.contains("at least 142,000"), "{text}");
     assert!(text.contains("the tester's limit: it could not send 149000.0"), "{text}");
+    assert!(text.contains("at least 7"), "{text}");
+    assert!(text.contains("It sent less than the load"), "{text}");
     assert!(!text.contains("irregular") && !text.contains("96,000 to"), "{text}");
     let both = compare(&document, &document).unwrap().table().to_text(&Style::plain());
     assert!(both.contains("the tester's limit"), "{both}");

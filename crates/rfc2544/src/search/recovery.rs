@@ -20,9 +20,15 @@ struct Repeated {
     trial: Trial,
     left: u32,
     retry: Retry,
+    /// Whether the tester sent less than the load in a trial that counts.
+    tester_limit: bool,
 }
 
 impl Repeated {
+    fn new(trial: Trial, repeats: u32) -> Self {
+        Self { trial, left: repeats, retry: Retry::default(), tester_limit: false }
+    }
+
     fn next(&self) -> Option<Trial> {
         (self.left > 0).then_some(self.trial)
     }
@@ -30,6 +36,7 @@ impl Repeated {
     fn accepts(&mut self, result: &TrialResult) -> bool {
         let accepts = self.left > 0 && self.retry.accepts(result);
         self.left -= u32::from(accepts);
+        self.tester_limit |= accepts && result.fault().is_some();
         accepts
     }
 
@@ -56,8 +63,13 @@ impl Recovery {
         let load = if more.interval_ps < max.interval_ps { max } else { more };
         let step = Shape::Step { at: overload, then: load.part(1, 2) };
         let trial = Trial::new(load, 2 * overload).shape(step);
-        let trials = Repeated { trial, left: repeats, retry: Retry::default() };
-        Self { trials, switch: overload, times: Vec::new() }
+        Self { trials: Repeated::new(trial, repeats), switch: overload, times: Vec::new() }
+    }
+
+    /// Whether the tester could not send the overload: the device recovered from a smaller one.
+    #[must_use]
+    pub const fn tester_limit(&self) -> bool {
+        self.trials.tester_limit
     }
 }
 
@@ -95,6 +107,9 @@ pub struct ResetTime {
     pub by_time_ns: Nanos,
     /// Number of lost frames.
     pub lost: u64,
+    /// Whether the tester sent less than the load, so that `by_frames_ns` is a lower bound.
+    #[serde(default)]
+    pub tester_limit: bool,
 }
 
 /// The reset test.
@@ -113,7 +128,7 @@ impl Reset {
         let duration = duration.max(4 * SECOND);
         let shape = Shape::Reset { at: (duration / 2).min(15 * SECOND) };
         let trial = Trial::new(load, duration).shape(shape);
-        let trials = Repeated { trial, left: repeats, retry: Retry::default() };
+        let trials = Repeated::new(trial, repeats);
         Self { trials, senders: u64::from(senders.max(1)), times: Vec::new() }
     }
 }
@@ -133,6 +148,7 @@ impl Search for Reset {
                 by_frames_ns: self.trials.trial.load.start_ns(lost / self.senders),
                 by_time_ns: after - before,
                 lost,
+                tester_limit: result.fault().is_some(),
             });
         }
     }

@@ -291,6 +291,19 @@ fn recovery_is_the_time_to_the_last_loss() {
 }
 
 #[test]
+fn recovery_and_reset_tell_that_the_tester_was_the_limit() {
+    let max = Line::GBIT_1.max_load(64);
+    for (rate, is_limited) in [(140_000.0, true), (2_000_000.0, false)] {
+        let mut recovery = Recovery::new(max, max, SECOND, 1);
+        run(&mut recovery, |trial| slow_tester(trial, rate));
+        assert_eq!((recovery.answer().len(), recovery.tester_limit()), (1, is_limited), "{rate}");
+        let mut reset = Reset::new(max, 4 * SECOND, 1, 1);
+        run(&mut reset, |trial| slow_tester(trial, rate));
+        assert_eq!(reset.answer()[0].tester_limit, is_limited, "{rate}");
+    }
+}
+
+#[test]
 fn both_ways_of_timing_a_reset() {
     let mut search = Reset::new(pps(1000.0), 60 * SECOND, 1, 2);
     run(&mut search, |trial| {

@@ -72,7 +72,8 @@ fn the_whole_suite_and_its_resumption() {
     // The journal of a run with other arguments is refused.
     let other = Profile { full: 2 * SECOND, ..profile };
     let mut wrong = Written(journal.0, 0);
-    let error = run(&other, &mut YardBench(spec), &mut wrong, &mut |_| {}).unwrap_err();
+    let error = run(&other, &mut YardBench(spec), &mut wrong, &mut |_: &crate::suite::Progress| {})
+        .unwrap_err();
     assert!(error.to_string().contains("other arguments"), "{error}");
 }
 
@@ -95,7 +96,9 @@ fn both_ways_of_timing_a_reset_agree() {
 #[test]
 fn the_verdict_follows_from_what_was_run() {
     let (profile, spec) = small();
-    let results = run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_| {}).unwrap();
+    let results =
+        run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_: &crate::suite::Progress| {})
+            .unwrap();
     let verdict = judge(&results);
     assert!(verdict.verdict.starts_with("not compliant"), "{}", verdict.verdict);
     let unmet: Vec<_> =
