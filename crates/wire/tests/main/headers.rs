@@ -338,7 +338,8 @@ fn udp_tunnels() {
     assert_inner(LinkType::RawIp, &over(8472, &vxlan, &frame), 0x0102);
     assert_inner(LinkType::RawIp, &over(4790, &[0x0c, 0, 0, 3, 0, 1, 2, 0], &frame), 0x0102);
     assert_inner(LinkType::RawIp, &over(4790, &[0x0c, 0, 0, 2, 0, 1, 2, 0], &v6), 0x0102);
-    let geneve = [1, 0, 0x65, 0x58, 0xff, 0xff, 0xff, 0, 1, 2, 3, 4];
+    // Three words of options.
+    let geneve = [3, 0, 0x65, 0x58, 0xff, 0xff, 0xff, 0, 1, 2, 3, 2, 5, 6, 7, 8, 9, 10, 11, 12];
     assert_inner(LinkType::RawIp, &over(6081, &geneve, &frame), 0xff_ffff);
     let gtp = [0x30, 255, 0, 40, 1, 2, 3, 4];
     assert_inner(LinkType::RawIp, &over(2152, &gtp, &v4), 0x0102_0304);
