@@ -49,7 +49,7 @@ pub(super) fn fuzz(ci: &mut Ci) -> Result<()> {
         bail!("cargo fuzz list names no target");
     }
     let seconds = std::env::var("FUZZ_SECONDS").ok().filter(|value| !value.is_empty());
-    let seconds = seconds.map_or(Ok(SECONDS), |value| value.parse()).context("FUZZ_SECONDS")?;
+    let seconds = seconds.map(|value| value.parse()).transpose().context("FUZZ_SECONDS")?;
     seeds(&ci.root.join(steps::CAPTURE), &ci.work.join("seeds"))?;
     if let Some(mut build) = ci.fuzz_build.take() {
         build.wait()?; // if it failed, the next command repeats it and prints the error
@@ -87,8 +87,9 @@ impl Ci {
     }
 }
 
-/// Runs one target. It prints the statistics, or the end of the output if the target fails.
-fn one(ci: &Ci, target: &str, seconds: u64) -> Result<()> {
+/// Runs one target. Without `seconds`, the inputs are the same at each run, so that a check of a change fails for
+/// what the change did; a longer run tries others. It prints the statistics, or the end of the output if the target fails.
+fn one(ci: &Ci, target: &str, seconds: Option<u64>) -> Result<()> {
     let corpus = format!("fuzz/corpus/{target}");
     fs::create_dir_all(ci.root.join(&corpus))?;
     let mut command = ci.cargo(&format!("+nightly fuzz run {target} {corpus}"));
@@ -99,6 +100,10 @@ fn one(ci: &Ci, target: &str, seconds: u64) -> Result<()> {
     }
     command.args(SEEDS.iter().filter(|row| row.0 == target).flat_map(|row| row.1));
     command.env("RUSTFLAGS", RUSTFLAGS).arg("--").args(LIMITS).arg("-print_final_stats=1");
+    if seconds.is_none() {
+        command.arg("-seed=1");
+    }
+    let seconds = seconds.unwrap_or(SECONDS);
     command.arg(format!("-max_total_time={seconds}"));
     // libFuzzer prints a line for every new input: keep it in a file.
     let log = ci.work.join(format!("fuzz-{target}"));
