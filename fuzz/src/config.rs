@@ -7,11 +7,12 @@ use flowyard_report::exhibit::Spec;
 use flowyard_scenario::Scenario;
 
 /// Each of the five parsers reads the whole text, and the check of a configuration makes its plans. The text of an
-/// error repeats a line. A short table of sections makes a few large plans: up to 1000 allocated bytes a byte. The
-/// parsers collect the errors of a line before they report the first: 180 KB for 30 dots.
+/// error repeats a line. A short table of sections makes a few large plans: up to 1000 allocated bytes a byte. A
+/// parser of TOML collects the errors of the whole text before it reports the first: at most 40 KB for the first of
+/// them, in each of the five parsers, and 200 bytes a byte after that.
 pub const LIMITS: Limits = Limits {
     blocks: Line { input: 20_000, byte: 800 },
-    bytes: Line { input: 500_000, byte: 3000 },
+    bytes: Line { input: 250_000, byte: 3000 },
 };
 
 /// Reads `bytes` as each kind of file.

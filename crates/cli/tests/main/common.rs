@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use flowyard_ports::{Source, pcap};
 use serde_json::Value;
 
 /// The `flowyard` command, run from the root of the repository.
@@ -20,6 +21,19 @@ pub(crate) fn root() -> PathBuf {
 
 pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     flowyard().args(args).output().expect("the binary runs")
+}
+
+/// The number of frames in a capture, which must not be damaged.
+pub(crate) fn frames_in_whole_capture(capture: &Path) -> usize {
+    let (mut reader, mut frames) = (pcap::open(capture).unwrap(), 0);
+    loop {
+        match reader.read().unwrap().len() {
+            0 => break,
+            more => frames += more,
+        }
+    }
+    assert_eq!(reader.damage(), None, "{} is damaged", capture.display());
+    frames
 }
 
 /// Runs with `input` on standard input.

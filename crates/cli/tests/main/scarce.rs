@@ -11,9 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flowyard_ports::{Source, pcap};
-
-use crate::common::{root, text};
+use crate::common::{frames_in_whole_capture, root, text};
 
 flowyard_testkit::tests! {
     too_few_descriptors_are_reported,
@@ -46,15 +44,7 @@ fn size(file: &Path) -> usize {
     if file.extension().is_none_or(|end| end != "pcap") {
         return bytes.len();
     }
-    let (mut reader, mut frames) = (pcap::open(file).unwrap(), 0);
-    loop {
-        match reader.read().unwrap().len() {
-            0 => break,
-            more => frames += more,
-        }
-    }
-    assert_eq!(reader.damage(), None, "what was written is whole");
-    frames
+    frames_in_whole_capture(file)
 }
 
 impl Task {

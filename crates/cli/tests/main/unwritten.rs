@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use flowyard_ports::{Source, pcap};
 use flowyard_testkit::harness::Need;
 use serde_json::Value;
 
-use crate::common::{flowyard, root, run, text};
+use crate::common::{flowyard, frames_in_whole_capture, root, run, text};
 use crate::yard::{Yard, config};
 
 flowyard_testkit::tests! {
@@ -179,15 +178,7 @@ fn a_full_disk_is_a_failure_and_leaves_no_part() {
         let parts = left.lines().filter(|name| name.contains(".part")).count();
         assert_eq!((parts, left.lines().any(|name| name == file)), (0, keeps), "{args:?}: {left}");
         if keeps {
-            let mut reader = pcap::open(folder.path().join("kept")).unwrap();
-            let mut frames = 0;
-            loop {
-                match reader.read().unwrap().len() {
-                    0 => break,
-                    more => frames += more,
-                }
-            }
-            assert_eq!(reader.damage(), None);
+            let frames = frames_in_whole_capture(&folder.path().join("kept"));
             let told = format!("; the file has the {frames} frames before that");
             assert!(frames > 10 && line.ends_with(&told), "{frames}: {line}");
         }

@@ -143,9 +143,9 @@ impl Site {
         }
     }
 
-    /// The time until datagrams arrive that are sent from now on, in each direction. A time for which
-    /// this thread did not run counts as 20 ms, because other programs kept the engine from running as
-    /// well.
+    /// The time until datagrams arrive that are sent from now on, in each direction. A round of this
+    /// loop counts for at most 20 ms: a longer round means that other programs kept this thread, and so
+    /// the engine, from running.
     fn answer(&mut self, what: impl std::fmt::Debug) -> [Duration; 2] {
         let (mut before, old) = ((self.clock)(), self.sent);
         let mut took = [None; 2];
