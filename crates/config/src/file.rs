@@ -11,9 +11,6 @@ use std::path::Path;
 /// The largest size of a file, in bytes.
 pub const LONGEST: u64 = 16 << 20;
 
-/// `O_NONBLOCK`, with which the opening of a FIFO does not wait for its writer.
-const NONBLOCK: i32 = 0o4000;
-
 /// A file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -38,7 +35,8 @@ pub enum FileError {
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     // Opening a device can have an effect, so it is not opened.
     regular(&std::fs::metadata(path)?)?;
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
+    // The opening of a FIFO waits for its writer otherwise.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let about = file.metadata()?;
     regular(&about)?;
     let mut bytes = Vec::new();
