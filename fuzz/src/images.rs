@@ -2,15 +2,19 @@
 
 use crate::{Limits, Line};
 use flowyard_nicsim::elf::Image;
+use flowyard_nicsim::memory::IMEM_BYTES;
 use flowyard_nicsim::trace;
 use flowyard_rfc2544::tag::{self, Cover, Seen};
 
 /// Bytes of the adapter's scratchpad.
 const SCRATCHPAD: u32 = 256 * 1024;
 
-/// Sections and words of an image, accesses of a trace, and bytes of a frame are read a few times each, and copied.
-pub const LIMITS: Limits =
-    Limits { blocks: Line { input: 1000, byte: 40 }, bytes: Line { input: 4000, byte: 64 } };
+/// Sections and words of an image, accesses of a trace, and bytes of a frame are read a few times each, and copied. The
+/// code of an image is in an instruction memory of 128 KiB, however short it is.
+pub const LIMITS: Limits = Limits {
+    blocks: Line { input: 1000, byte: 40 },
+    bytes: Line { input: 4000 + IMEM_BYTES as u64, byte: 64 },
+};
 
 /// Reads `data` as an ELF image, as a trace of memory accesses, and as a frame of the test bench.
 ///

@@ -3,7 +3,7 @@
 //! The loader reads the header, the loadable segments, and from the section table the symbols and the
 //! section `.nicprof` (profile ranges; see docs/nic.md). Layout: System V ABI, MIPS supplement. Every offset
 //! is checked against the size of the file, and each byte of the file is loaded once: an image takes time and
-//! memory in proportion to its size. Thread-safety: values only.
+//! memory in proportion to its size, and the instruction memory, which is allocated at once. Thread-safety: values only.
 
 use crate::memory::{IMEM_BYTES, SCRATCHPAD_BASE};
 
@@ -106,7 +106,8 @@ impl Image {
     pub fn parse(file: &[u8], scratchpad: u32) -> Result<Self, ElfError> {
         let bytes = Bytes(file);
         check_kind(&bytes)?;
-        let mut image = Self { entry: bytes.u32(24, "entry point")?, ..Self::default() };
+        let text = Vec::with_capacity(IMEM_BYTES as usize / 4); // a segment may be at its end
+        let mut image = Self { entry: bytes.u32(24, "entry point")?, text, ..Self::default() };
         let (at, size, count) =
             (bytes.u32(28, "header")?, bytes.u16(42, "header")?, bytes.u16(44, "header")?);
         check_table("program headers", (size, PROGRAM_HEADER), count, 42)?;
