@@ -152,3 +152,51 @@ fn one_flow(bencher: Bencher<'_, '_>, cores: u16) {
             assert_eq!(outcome.total().tx_frames, 20_000);
         });
 }
+
+/// Two ports that receive 64-byte frames of 8,192 flows, on threads. With two cores, each owns a port. Frames leave by
+/// the other port; with "own ports" by the one that they came in by.
+#[divan::bench(args = ["one core", "two cores", "own ports", "by hash"], sample_count = 20)]
+fn two_ports(bencher: Bencher<'_, '_>, mode: &str) {
+    #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
+    let start = std::time::Instant::now();
+    let clock: Clock = Arc::new(move || start.elapsed().as_nanos() as u64);
+    let cores = if mode == "one core" { 1 } else { 2 };
+    let mut text = format!("[yard]\ncores = {cores}\nidle = \"busy\"\n");
+    if mode == "by hash" {
+        text += "[steer]\nspread = [\"q0\", \"q1\"]\n";
+    }
+    for (port, name) in ["west", "east"].into_iter().enumerate() {
+        let core = port.min(cores - 1);
+        text += &format!("[[port]]\nname = \"{name}\"\nkind = \"mem\"\nin = \"given\"\n");
+        text += &format!("core = {core}\nwindow_frames = 256\n");
+    }
+    for core in 0..cores {
+        text += &format!("[[queue]]\nname = \"q{core}\"\norder = \"direct\"\n");
+        text += &format!("consumers = [{core}]\nwindow_frames = 512\n");
+    }
+    let [west, east] = if mode == "own ports" { ["west", "east"] } else { ["east", "west"] };
+    text += "[work]\nkind = \"forward\"\n";
+    text += &format!("ports = {{ west = \"{west}\", east = \"{east}\" }}\n");
+    let config = Config::parse("bench", &text).unwrap();
+    let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
+    for _ in 0..65_536 {
+        let key = FlowKey { eth_src: [2; 6], eth_dst: [4; 6], ..key(rng.below(FLOWS)) };
+        Build::new(&key).pad(60).write(&mut bytes);
+        frames.push(0, LinkType::Ethernet, &bytes);
+    }
+    const TIMES: u32 = 16;
+    bencher
+        .counter(ItemsCount::new(2 * TIMES as usize * frames.len()))
+        .with_inputs(|| {
+            let mut parts = Parts { clock: Some(clock.clone()), ..Parts::default() };
+            for port in 0..2 {
+                let source = Box::new(Repeat::new(frames.clone(), TIMES));
+                parts.rx.insert(port, Box::new(SourceRx::new(port, source, Pace::Fast)));
+            }
+            config.build(parts).unwrap()
+        })
+        .bench_local_values(|yard| {
+            let outcome = yard.start(clock.clone()).unwrap().join();
+            assert_eq!(outcome.total().tx_frames, 2 * u64::from(TIMES) * 65_536);
+        });
+}

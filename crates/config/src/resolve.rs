@@ -195,6 +195,7 @@ impl Config {
             hash_key,
             spread: self.spread(),
             spread_entries: *steer.entries.get_ref(),
+            keep_local: steer.keep_local && steer.spread.is_empty() && self.elephants.is_none(),
             exact: rule::exact(self)?,
             exact_entries: steer.exact_entries,
             rules: rule::rules(self)?,

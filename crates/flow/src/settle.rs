@@ -116,16 +116,8 @@ impl Settle {
         if self.pending_len != 0 {
             self.enqueued(places); // the caller did not finish the previous batch
         }
-        let mut slots = [0; LANES];
-        let mut stay = 0;
-        for lane in lanes {
-            let slot = self.slot(&batch.frames[lane], &batch.keys[lane]);
-            slots[lane] = slot as u32;
-            // All slots are read before any is written, so that cache misses overlap.
-            stay |=
-                u32::from(self.slots[slot].home.code() == batch.actions[lane].to.code()) << lane;
-        }
-        if stay == lanes.0 {
+        let (slots, stay) = self.find(batch, lanes);
+        if stay {
             // In most batches no flow wants to move.
             if lanes == Lanes::first(lanes.count() as usize) {
                 (self.pending, self.pending_len) = (slots, lanes.count() as usize);
@@ -153,6 +145,31 @@ impl Settle {
             }
         }
         true
+    }
+
+    /// The slots of `lanes`, and whether each flow is at the destination of its frame. All slots are read before
+    /// any is written, so that cache misses overlap.
+    #[inline]
+    fn find(&self, batch: &Batch, lanes: Lanes) -> ([u32; LANES], bool) {
+        let (mut slots, mut stay) = ([0; LANES], true);
+        if lanes == batch.lanes() {
+            for (lane, slot) in slots.iter_mut().enumerate().take(batch.len()) {
+                stay &= self.stays(batch, lane, slot);
+            }
+        } else {
+            for lane in lanes {
+                stay &= self.stays(batch, lane, &mut slots[lane]);
+            }
+        }
+        (slots, stay)
+    }
+
+    /// Writes the slot of a lane; returns whether its flow is at the destination of the frame.
+    #[inline(always)]
+    fn stays(&self, batch: &Batch, lane: usize, slot: &mut u32) -> bool {
+        let at = self.slot(&batch.frames[lane], &batch.keys[lane]);
+        *slot = at as u32;
+        self.slots[at].home == batch.actions[lane].to
     }
 
     /// The caller calls this when the frames of the batch settled last have entered their queues or

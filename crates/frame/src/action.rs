@@ -1,10 +1,15 @@
 //! The action that a table gives a frame: plain data that can be printed, compared and offloaded.
 
+use zerocopy::{Immutable, IntoBytes};
+
 use crate::FlowKey;
 
 /// The destination of a frame. Numbers are those of queues, ports and lists in the configuration's
 /// order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+///
+/// Every variant has 16 bits beside its tag, so that two destinations are compared as one word.
+#[derive(Clone, Copy, Eq, Debug, IntoBytes, Immutable)]
+#[repr(u16)]
 pub enum To {
     /// A queue, by number.
     Queue(u16),
@@ -17,12 +22,27 @@ pub enum To {
     Ports(u16),
     /// Several ports: other frames are chained to the frame, and each has its own port. Only works use
     /// this.
-    Chain,
+    Chain(Unused),
     /// None: the frame is dropped, and counted under the reason with this code. 0 is no reason: the
     /// stage that drops the frame uses its own.
     Drop(u16),
     /// None: a port has transmitted the frame. Occurs only in the tx queues of ports.
-    Sent,
+    Sent(Unused),
+}
+
+/// The 16 bits of a destination that has no number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, IntoBytes, Immutable)]
+#[repr(u16)]
+pub enum Unused {
+    /// The only value.
+    Zero = 0,
+}
+
+impl PartialEq for To {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes() // one comparison of 32 bits
+    }
 }
 
 impl Default for To {
@@ -35,6 +55,12 @@ impl To {
     /// A drop without a reason.
     pub const DROP: Self = Self::Drop(0);
 
+    /// Several ports: see [`To::Chain`].
+    pub const CHAIN: Self = Self::Chain(Unused::Zero);
+
+    /// Transmitted: see [`To::Sent`].
+    pub const SENT: Self = Self::Sent(Unused::Zero);
+
     /// Whether the frame is dropped.
     #[must_use]
     #[inline]
@@ -46,23 +72,7 @@ impl To {
     #[must_use]
     #[inline]
     pub const fn is_end(self) -> bool {
-        matches!(self, Self::Drop(_) | Self::Sent)
-    }
-
-    /// The destination as a number: two numbers are equal if and only if the destinations are equal. All
-    /// drops count as one destination.
-    #[must_use]
-    #[inline]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Queue(n) => n as u32,
-            Self::Port(n) => 1 << 16 | n as u32,
-            Self::List(n) => 2 << 16 | n as u32,
-            Self::Drop(_) => 3 << 16,
-            Self::Ports(n) => 4 << 16 | n as u32,
-            Self::Chain => 5 << 16,
-            Self::Sent => 6 << 16,
-        }
+        matches!(self, Self::Drop(_) | Self::Sent(_))
     }
 }
 

@@ -115,6 +115,20 @@ impl Lanes {
         Self(self.0 | 1 << lane)
     }
 
+    /// Calls `each` with every lane, in ascending order. The first lanes without a gap, which most sets are, cost
+    /// less than as an iterator.
+    #[inline(always)]
+    pub fn each(self, mut each: impl FnMut(usize)) {
+        let len = self.count() as usize;
+        if self == Self::first(len) {
+            (0..len).for_each(each);
+        } else {
+            for lane in self {
+                each(lane);
+            }
+        }
+    }
+
     /// The lanes of `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

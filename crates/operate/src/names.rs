@@ -14,8 +14,8 @@ pub(crate) fn name(places: &Places, to: To) -> String {
         (To::Port(number), None) => format!("port number {number}, which does not exist"),
         (To::List(number), _) => format!("action list {number}"),
         (To::Ports(number), _) => format!("port list {number}"),
-        (To::Chain, _) => "several ports".into(),
-        (To::Sent, _) => "transmitted".into(),
+        (To::Chain(_), _) => "several ports".into(),
+        (To::Sent(_), _) => "transmitted".into(),
         (To::Drop(_), _) => "drop".into(),
     }
 }

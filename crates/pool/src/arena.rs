@@ -1,16 +1,24 @@
 //! Arena: the memory of a pool, and the stack of free buffers that all its handles share.
 //!
+//! ```text
+//!  top ──> first buffer of a chain  [ meta | 2, 9, 31 ..  numbers of the others ]   bytes of the free buffer
+//!            └ below ──> first buffer of the next chain
+//! ```
+//!
+//! The numbers of a chain stand together, so that a chain moves between cores in two cache lines.
+//!
 //! Thread-safety: shared by all cores, without locks. See the crate's head for the chains on the stack, and
 //! for why the use of the memory is sound.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use flowyard_frame::Frame;
 
 use crate::numbers::Numbers;
-use crate::{CHAIN, LINE, PAGE};
+use crate::{CHAIN, LINE, PAGE, START};
 
 /// What all handles share.
 pub(crate) struct Arena {
@@ -20,12 +28,14 @@ pub(crate) struct Arena {
     pub(crate) numbers: Numbers,
     /// Lines of one buffer.
     pub(crate) stride: usize,
-    /// Of a free buffer in a chain: the next buffer of its chain, 0 at the end.
-    next: Box<[AtomicU32]>,
+    /// Buffers of a chain at most: their numbers fit into a buffer.
+    chain: usize,
     /// Of the first buffer of a chain on the stack: the first buffer of the chain below.
     below: Box<[AtomicU32]>,
     /// The first buffer of the topmost chain (low half), and a version (high half).
     top: AtomicU64,
+    /// Buffers on the stack; too many for a moment while a chain is put or taken.
+    stacked: AtomicU64,
 }
 
 // SAFETY: the memory is reached only through frames; a frame is unique and names one buffer, and
@@ -51,9 +61,10 @@ impl Arena {
             layout,
             numbers: Numbers::take(count),
             stride,
-            next: (0..=count).map(zeros).collect(),
+            chain: CHAIN.min((stride - 1) * LINE / size_of::<u32>()),
             below: (0..=count).map(zeros).collect(),
             top: AtomicU64::new(0),
+            stacked: AtomicU64::new(0),
         })
     }
 
@@ -70,18 +81,25 @@ impl Arena {
         self.base.as_ptr()
     }
 
-    /// Puts a chain of these buffers on the stack.
+    /// Puts these free buffers on the stack.
     pub(crate) fn push(&self, bufs: &[u32]) {
-        let Some(&first) = bufs.first() else { return };
-        for (i, &buf) in bufs.iter().enumerate() {
-            let next = bufs.get(i + 1).copied().unwrap_or(0);
-            self.next[buf as usize].store(next, Ordering::Relaxed);
+        bufs.chunks(self.chain).for_each(|chain| self.push_chain(chain));
+    }
+
+    fn push_chain(&self, bufs: &[u32]) {
+        let Some((&first, others)) = bufs.split_first() else { return };
+        // SAFETY: the caller owns these buffers until the exchange below; the numbers fit, see `chain`.
+        unsafe {
+            let at = self.numbers_in(first);
+            at.write(others.len() as u32);
+            at.add(1).copy_from_nonoverlapping(others.as_ptr(), others.len());
         }
+        self.stacked.fetch_add(bufs.len() as u64, Ordering::Relaxed);
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             self.below[first as usize].store(top as u32, Ordering::Relaxed);
             let new = version(top) | u64::from(first);
-            // Release: the links, and what was done to the buffers, go before the chain is seen.
+            // Release: the numbers, and what was done to the buffers, go before the chain is seen.
             match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
@@ -101,28 +119,33 @@ impl Arena {
             let below = self.below[first as usize].load(Ordering::Relaxed);
             let new = version(top) | u64::from(below);
             match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return free.extend(self.chain(first)),
+                Ok(_) => {
+                    // SAFETY: the chain is off the stack, so its buffers are the caller's; `push_chain` wrote the
+                    // numbers.
+                    let others = unsafe {
+                        let at = self.numbers_in(first);
+                        slice::from_raw_parts(at.add(1), at.read() as usize)
+                    };
+                    free.push(first);
+                    free.extend_from_slice(others);
+                    self.stacked.fetch_sub(1 + others.len() as u64, Ordering::Relaxed);
+                    return;
+                }
                 Err(now) => top = now,
             }
         }
     }
 
-    /// The buffers of the chain that starts at `first`.
-    fn chain(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
-        let next = |buf: &u32| self.next[*buf as usize].load(Ordering::Relaxed);
-        std::iter::successors(Some(first), move |buf| Some(next(buf)).filter(|&next| next != 0))
-            .take(CHAIN)
+    /// Where the numbers of a chain stand: their count, and the numbers of all buffers but the first.
+    const fn numbers_in(&self, first: u32) -> *mut u32 {
+        let buffer = (first - 1) as usize * self.stride * LINE;
+        // SAFETY: the caller names a buffer of this memory, which has room behind its first line.
+        unsafe { self.base.as_ptr().add(buffer + START).cast() }
     }
 
     /// How many buffers are on the stack. Right when nobody moves chains meanwhile.
     pub(crate) fn stacked(&self) -> usize {
-        let top = self.top.load(Ordering::Acquire) as u32;
-        let below = |buf: &u32| self.below[*buf as usize].load(Ordering::Relaxed);
-        std::iter::successors(Some(top), |buf| Some(below(buf)))
-            .take_while(|&first| first != 0)
-            .take(self.numbers.count as usize)
-            .map(|first| self.chain(first).count())
-            .sum()
+        self.stacked.load(Ordering::Acquire) as usize
     }
 }
 

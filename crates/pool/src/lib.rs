@@ -36,10 +36,10 @@
 )]
 
 use std::alloc::{Layout, handle_alloc_error};
-use std::slice;
 use std::sync::Arc;
+use std::{ptr, slice};
 
-use flowyard_frame::{Frame, Nanos};
+use flowyard_frame::{Batch, Frame, LANES, Nanos};
 use flowyard_wire::LinkType;
 
 use self::arena::Arena;
@@ -100,6 +100,15 @@ pub enum NoBuffer {
     TooLong,
     /// All buffers are in use.
     Empty,
+}
+
+/// Frames that [`Pool::copy_batch`] did not copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Copied {
+    /// Frames longer than a buffer.
+    pub too_long: u32,
+    /// Frames without bytes.
+    pub empty: u32,
 }
 
 /// One core's handle on the pool.
@@ -188,6 +197,50 @@ impl Pool {
         Ok(frame)
     }
 
+    /// Copies `frames` into buffers, up to the first that there is no buffer or no lane for, and adds them to
+    /// `into`. The keys and actions of the lanes are left as they are: the caller writes them.
+    #[inline]
+    pub fn copy_batch<'a>(
+        &mut self,
+        into: &mut Batch,
+        frames: impl Iterator<Item = (Meta, &'a [u8])>,
+    ) -> Copied {
+        // In locals, because what is written into buffers might change what is behind a pointer.
+        let (base, first) = (self.arena.base(), self.arena.numbers.first);
+        let (stride, longest) = (self.arena.stride * LINE, self.longest());
+        let (mut lane, mut copied) = (into.len(), Copied::default());
+        for (meta, data) in frames {
+            if data.is_empty() {
+                copied.empty += 1;
+                continue;
+            }
+            if data.len() > longest {
+                copied.too_long += 1;
+                continue;
+            }
+            if lane == LANES {
+                break;
+            }
+            if self.free.is_empty() {
+                self.arena.pop(&mut self.free);
+            }
+            let Some(buf) = self.free.pop() else { break };
+            // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
+            // meta; `data` is in no buffer that was free.
+            unsafe {
+                let place = buf - 1;
+                let buffer = base.add(place as usize * stride);
+                buffer.cast::<Meta>().write(meta);
+                copy(data, buffer.add(START));
+                let len = data.len() as u16;
+                into.frames[lane] = Frame::from_raw_parts(first + place, START as u16, len);
+            }
+            lane += 1;
+        }
+        into.set_len(lane);
+        copied
+    }
+
     /// Another frame with the bytes of `frame`, and with what is known of it.
     ///
     /// # Errors
@@ -215,6 +268,26 @@ impl Pool {
         self.free.push(place + 1);
     }
 
+    /// Takes the frames of all lanes back, and empties the batch.
+    #[inline]
+    pub fn put_batch(&mut self, batch: &mut Batch) {
+        if self.free.len() + batch.len() > 2 * CHAIN {
+            self.arena.push(&self.free[..CHAIN]);
+            self.free.copy_within(CHAIN.., 0);
+            self.free.truncate(self.free.len() - CHAIN);
+        }
+        let (mut bufs, mut count) = ([0; LANES], 0);
+        for lane in 0..batch.len().min(LANES) {
+            let frame = std::mem::take(&mut batch.frames[lane]);
+            debug_assert!(frame.buf() == 0 || self.owns(&frame), "a frame of another pool");
+            let place = self.arena.numbers.place(frame.buf());
+            bufs[count % LANES] = place.unwrap_or(0) + 1;
+            count += usize::from(place.is_some()); // an empty handle is nothing to take
+        }
+        self.free.extend_from_slice(&bufs[..count]);
+        batch.set_len(0);
+    }
+
     /// Whether `frames` buffers (at most 32) are free to this core now.
     #[must_use]
     pub fn has(&mut self, frames: usize) -> bool {
@@ -236,6 +309,13 @@ impl Pool {
         // SAFETY: `range` lies in the buffer that `frame` names, past its meta, and all of it is
         // initialised. The frame is unique and borrowed, so nobody writes while this slice lives.
         unsafe { slice::from_raw_parts(self.arena.base().add(start), len) }
+    }
+
+    /// The bytes of `frame`, and what the first of them is.
+    #[must_use]
+    #[inline]
+    pub fn bytes_and_link<'a>(&'a self, frame: &'a Frame) -> (&'a [u8], LinkType) {
+        (self.bytes(frame), self.meta(frame).link)
     }
 
     /// The bytes of `frame`, to be changed.
@@ -373,6 +453,25 @@ impl Pool {
         match self.buffer(frame) {
             Some(buffer) => (buffer + off, frame.len().min(room - off)),
             None => (off, 0), // no bytes
+        }
+    }
+}
+
+/// Copies `data` to `to`. The lengths of most short frames are two copies of constant size, which overlap.
+///
+/// # Safety
+/// `to` is valid for writes of as many bytes, which are not those of `data`.
+#[inline]
+unsafe fn copy(data: &[u8], to: *mut u8) {
+    const HALF: usize = 32;
+    let (from, len) = (data.as_ptr(), data.len());
+    // SAFETY: as the caller promises; both halves lie within the first `len` bytes.
+    unsafe {
+        if len.wrapping_sub(HALF) <= HALF {
+            ptr::copy_nonoverlapping(from, to, HALF);
+            ptr::copy_nonoverlapping(from.add(len - HALF), to.add(len - HALF), HALF);
+        } else {
+            ptr::copy_nonoverlapping(from, to, len);
         }
     }
 }

@@ -40,6 +40,53 @@ fn whatever_the_handle_says_the_bytes_lie_in_a_buffer() {
     }
 }
 
+/// Batches are copied and taken back as single frames are, whatever their lengths.
+#[test]
+fn a_batch_is_copied_as_its_frames_are() {
+    let mut pool = Pool::new(80, 100);
+    let (mut rng, mut batch, mut held) =
+        (flowyard_frame::Rng::new(4), Batch::default(), Vec::new());
+    for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let frames: Vec<Vec<u8>> = (0..rng.below(40))
+            .map(|n| {
+                let len = *[0, 1, 31, 32, 33, 60, 64, 65, 128, 129]
+                    .get(rng.below(12) as usize)
+                    .unwrap_or(&60);
+                (0..len).map(|at| (at + n as usize + round) as u8).collect()
+            })
+            .collect();
+        let free = (pool.frames() - pool.held()).min(LANES - batch.len());
+        let good: Vec<_> = frames.iter().filter(|data| (1..=128).contains(&data.len())).collect();
+        let before = batch.len();
+        let copied = pool.copy_batch(&mut batch, frames.iter().map(|data| (META, &data[..])));
+        assert_eq!(batch.len() - before, good.len().min(free), "round {round}");
+        for (lane, data) in (before..batch.len()).zip(&good) {
+            let frame = &batch.frames[lane];
+            assert_eq!((pool.bytes(frame), pool.meta(frame)), (&data[..], META));
+        }
+        if good.len() <= free {
+            let count = |which: fn(usize) -> bool| {
+                frames.iter().filter(|data| which(data.len())).count() as u32
+            };
+            let expected =
+                Copied { too_long: count(|len| len > 128), empty: count(|len| len == 0) };
+            assert_eq!(copied, expected, "round {round}");
+        }
+        match rng.below(3) {
+            0 => held.extend(batch.drain()), // a frame, or several, that others have
+            1 => held.drain(..).for_each(|frame| pool.put(frame)),
+            _ => {
+                if !batch.is_empty() {
+                    held.push(std::mem::take(&mut batch.frames[0])); // an empty handle is left
+                }
+                pool.put_batch(&mut batch);
+                assert!(batch.is_empty());
+            }
+        }
+        assert_eq!(pool.held(), held.len() + batch.len(), "round {round}");
+    }
+}
+
 #[test]
 fn a_lost_frame_is_found() {
     let mut pool = Pool::new(100, 64);

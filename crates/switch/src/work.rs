@@ -378,7 +378,7 @@ impl Switch {
             To::Port(port)
         } else {
             pool.set_last(frame, port, missing);
-            To::Chain
+            To::CHAIN
         };
     }
 }

@@ -1,10 +1,10 @@
 //! Forward: a fixed map from the port at which a frame came in to the port by which it leaves.
 
-use flowyard_frame::{Batch, Nanos, To};
+use flowyard_frame::{Batch, LANES, Nanos, To};
 
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
-use flowyard_yard::work::{Work, todo};
+use flowyard_yard::work::Work;
 
 /// A static port map.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,12 +25,11 @@ impl Forward {
 impl Work for Forward {
     #[inline]
     fn work(&mut self, batch: &mut Batch, _pool: &Pool, now: Nanos) -> Nanos {
-        for lane in todo(batch) {
-            let in_port = usize::from(batch.keys[lane].in_port);
+        for lane in 0..batch.len().min(LANES) {
             let action = &mut batch.actions[lane];
-            match self.out.get(in_port) {
-                Some(&out) => action.to = out,
-                None => action.to = To::Drop(DropReason::NoRoute.code()),
+            if matches!(action.to, To::Queue(_)) {
+                let out = self.out.get(usize::from(batch.keys[lane].in_port));
+                action.to = out.copied().unwrap_or(To::Drop(DropReason::NoRoute.code()));
             }
         }
         now

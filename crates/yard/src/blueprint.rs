@@ -131,6 +131,9 @@ pub struct SteerPlan {
     pub spread: Vec<To>,
     /// Entries of the indirection table, a power of two.
     pub spread_entries: usize,
+    /// Frames for which no table before the indirection table has an entry stay with the core that received them,
+    /// while it is not overloaded. Applies where every core that works also receives; `spread` is then not used.
+    pub keep_local: bool,
     /// Flows with an answer of their own.
     pub exact: Vec<(FlowKey, Action)>,
     /// The capacity of the table of those flows.
@@ -149,6 +152,7 @@ impl Default for SteerPlan {
             hash_key: flowyard_flow::toeplitz::MICROSOFT_KEY.to_vec(),
             spread: Vec::new(),
             spread_entries: 128,
+            keep_local: false,
             exact: Vec::new(),
             exact_entries: 8192,
             rules: Vec::new(),
@@ -313,6 +317,17 @@ impl Blueprint {
             }
         }
         Ok(())
+    }
+
+    /// The queues that the frames of core `core` are spread over if they stay with it; empty if they are spread over
+    /// the queues of all cores: see [`SteerPlan::keep_local`].
+    pub(crate) fn own_queues(&self, core: u16) -> Vec<To> {
+        let receives = |core: &u16| self.ports.iter().any(|port| port.cores.contains(core));
+        let mut consumers = self.queues.iter().flat_map(|queue| &queue.consumers);
+        let own = (0..).zip(&self.queues).filter(|(_, queue)| queue.consumers.contains(&core));
+        let own: Vec<To> = own.map(|(number, _)| To::Queue(number)).collect();
+        let applies = self.steer.keep_local && own.len() < self.queues.len();
+        if applies && consumers.all(receives) { own } else { Vec::new() }
     }
 
     /// The least number of buffers with which the engine cannot stall: those that cores and ports

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
 use flowyard_flow::table::{Exact, Rule, Rules, Spread, Wildcard};
@@ -22,7 +23,7 @@ use flowyard_queue::{Order, Queue};
 use crate::Clock;
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
-use crate::core::{Core, Entry, Exit, Hold, Learner, Observers, Server, Stage, order};
+use crate::core::{Core, Entry, Exit, Hold, Learner, Observers, Relief, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
 use crate::mail::{Mail, Mailbox};
@@ -38,7 +39,7 @@ use crate::work::Work;
 pub struct Parts {
     /// Makes a queue: the order, how many cores (numbered from 0) are possible consumers, and how
     /// many frames it holds.
-    pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
+    pub queue: Option<fn(Order, u16, usize) -> Box<dyn Queue>>,
     /// The real clock, to time the stages with; without one only the virtual clock is charged.
     pub clock: Option<Clock>,
     /// The pool, if ports were opened on one; made by [`Blueprint::pool`].
@@ -64,7 +65,7 @@ pub struct Parts {
 impl Default for Parts {
     fn default() -> Self {
         Self {
-            queue: flowyard_queue::new,
+            queue: None,
             clock: None,
             pool: None,
             rx: BTreeMap::new(),
@@ -75,6 +76,15 @@ impl Default for Parts {
             mailbox: 1024,
             control: Vec::new(),
         }
+    }
+}
+
+impl Parts {
+    /// Whether port `number` reads the keys of the frames that it transmits.
+    fn reads_keys(&self, number: u16) -> bool {
+        let both = self.ports.iter().filter(|((port, _), _)| *port == number);
+        let all = self.tx.get(&number).into_iter().chain(both.map(|(_, (_, tx))| tx));
+        all.into_iter().any(|tx| tx.reads_keys())
     }
 }
 
@@ -128,7 +138,7 @@ impl Yard {
     /// When a number of the blueprint names nothing, or a table does not take its entries.
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
-        let places = Arc::new(places(plan, parts.queue));
+        let places = Arc::new(places(plan, &parts));
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -201,7 +211,8 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
 }
 
 /// Every queue, and a tx queue for every core of every port.
-fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Places {
+fn places(plan: &Blueprint, parts: &Parts) -> Places {
+    let new = parts.queue.unwrap_or(flowyard_queue::new);
     let queues = plan.queues.iter().map(|queue| Place {
         name: queue.name.clone(),
         queue: new(queue.order, plan.cores, queue.window_frames as usize),
@@ -209,8 +220,14 @@ fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Pla
         consumers: queue.consumers.clone(),
         fan: None,
     });
-    let ports = plan.ports.iter().map(|port| {
-        let direct = || new(Order::Direct, 1, port.window_frames as usize);
+    let ports = (0..).zip(&plan.ports).map(|(number, port)| {
+        let window = port.window_frames as usize;
+        // To transmit a frame, neither its key nor its action is needed.
+        let needs_keys = matches!(plan.learn, Some(LearnPlan::Atr(_))) || parts.reads_keys(number);
+        let direct = || match parts.queue {
+            None if !needs_keys => flowyard_queue::of_frames(window),
+            _ => new(Order::Direct, 1, window),
+        };
         let fan = (port.cores.len() > 1).then(|| {
             let fan = Fan::new(&port.cores, direct);
             if port.fan_by_flow { fan.by_flow() } else { fan }
@@ -224,7 +241,12 @@ fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Pla
             fan,
         }
     });
-    Places { queues: queues.collect(), ports: ports.collect(), lists: plan.port_lists.clone() }
+    Places {
+        queues: queues.collect(),
+        ports: ports.collect(),
+        lists: plan.port_lists.clone(),
+        overloaded: (0..plan.cores).map(|_| AtomicBool::new(false)).collect(),
+    }
 }
 
 /// What a core shares with others.
@@ -254,7 +276,7 @@ fn core(
     }
     let work = parts.work.remove(&id).unwrap_or_else(|| Box::new(SendBack));
     let board = Arc::<Board>::default();
-    let entry = entry(plan, &rules, ports)?;
+    let entry = entry(plan, id, &rules, ports)?;
     Ok(Core {
         id,
         to_ports: ToPorts::new(Arc::clone(&places), id, pool.share(), Arc::clone(&board)),
@@ -304,6 +326,7 @@ fn urgency(plan: &Blueprint, id: u16) -> Vec<u16> {
 
 fn entry(
     plan: &Blueprint,
+    id: u16,
     rules: &Arc<Wildcard>,
     ports: Vec<(u16, Box<dyn Rx>)>,
 ) -> Result<Entry, BlueprintError> {
@@ -331,10 +354,20 @@ fn entry(
     let mut last =
         Spread::new(steer.spread_entries, plan.queues.len()).map_err(|error| wrong(&error))?;
     let all: Vec<To> = (0..plan.queues.len() as u16).map(To::Queue).collect();
-    let spread = if steer.spread.is_empty() { &all } else { &steer.spread };
+    let own = plan.own_queues(id);
+    let spread = match &steer.spread {
+        _ if !own.is_empty() => &own,
+        named if named.is_empty() => &all,
+        named => named,
+    };
     for (index, to) in (0..steer.spread_entries).zip(spread.iter().cycle()) {
         last.set(index, *to).map_err(|error| wrong(&error))?;
     }
+    let relief = (!own.is_empty()).then(|| {
+        let others = (0..).zip(&plan.queues).filter(|(_, queue)| !queue.consumers.contains(&id));
+        let others = others.filter_map(|(number, queue)| Some((*queue.consumers.first()?, number)));
+        Relief::new(own, others.collect(), steer.spread_entries, plan.cores.into())
+    });
     let mut walk = Steer::new(tables, last);
     walk.set_order(order(cache.is_some(), !rules.is_empty(), plan.elephants.is_some()));
     let hold = if ports.is_empty() { HoldLimits { frames: 0, ..plan.hold } } else { plan.hold };
@@ -353,8 +386,10 @@ fn entry(
         batch: Box::default(),
         plain: Lanes::NONE,
         homes: [To::DROP; LANES],
+        common: None,
         waiting: Lanes::NONE,
         pressed: false,
+        relief,
     })
 }
 

@@ -37,6 +37,7 @@ mod hold;
 mod life;
 mod observe;
 mod parts;
+mod relief;
 mod settle;
 
 pub use parts::Stage;
@@ -45,6 +46,7 @@ pub(crate) use hold::Hold;
 pub(crate) use observe::Observers;
 use parts::{Bin, clear, learn};
 pub(crate) use parts::{Entry, Exit, Learner, Server, order};
+pub(crate) use relief::Relief;
 
 /// Everything that acts.
 pub trait Tick {
@@ -84,6 +86,7 @@ impl Tick for Core {
         let served = self.read_mail(now) + self.receive(now) + self.serve(now);
         let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
+        self.relieve(now);
         self.account(now, progress > 0);
         self.watch_elephants(now);
         progress
@@ -161,6 +164,9 @@ impl Core {
             progress += self.places.queues[usize::from(queue)].queue.flush(&self.to_ports) as u32;
         }
         let pressed = std::mem::take(&mut self.entry.pressed);
+        if let Some(relief) = &mut self.entry.relief {
+            relief.count(pressed || !self.entry.waiting.is_empty());
+        }
         if self.server.open.is_none() && !(pressed && self.server.others_lack_work(&self.places)) {
             progress += self.begin(now);
         }
@@ -209,9 +215,9 @@ impl Core {
     fn complete(&mut self, queue: u16, now: Nanos) {
         let frames = self.server.batch.len();
         self.observers.start();
-        let gone = self.server.refuse_exitless(&self.places);
+        let (gone, common) = self.server.refuse_exitless(&self.places);
         self.observers.dropped(&self.server.batch, gone, To::Queue(queue));
-        self.send_at_once(queue, gone, now);
+        self.send_at_once(queue, (gone, common), now);
         let Self {
             server: Server { batch, .. }, places, pool, counters, observers, to_ports, ..
         } = self;

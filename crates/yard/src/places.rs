@@ -12,7 +12,10 @@
 //! A list of ports is not a place: a frame that leaves by a list enters the tx queue of each of its
 //! ports, as a copy. See [`crate::ToPorts`].
 //!
-//! Thread-safety: immutable except for the queues, which any core may use.
+//! Thread-safety: immutable except for the queues, which any core may use, and a flag that each core writes.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use flowyard_flow::Tails;
 use flowyard_frame::{Batch, Lanes, To};
@@ -65,6 +68,8 @@ pub struct Places {
     pub ports: Vec<Place>,
     /// Port lists, by the number in `To::Ports`.
     pub lists: Vec<Vec<u16>>,
+    /// By core: whether its ports have more frames than it can take.
+    pub overloaded: Vec<AtomicBool>,
 }
 
 impl Places {
@@ -76,6 +81,21 @@ impl Places {
             To::Queue(queue) => self.queues.get(usize::from(queue)),
             To::Port(port) => self.ports.get(usize::from(port)),
             _ => None,
+        }
+    }
+
+    /// Whether the ports of core `core` have more frames than it can take.
+    #[must_use]
+    pub fn is_overloaded(&self, core: u16) -> bool {
+        self.overloaded.get(usize::from(core)).is_some_and(|flag| flag.load(Relaxed))
+    }
+
+    /// Tells the other cores whether the ports of core `core` have more frames than it can take.
+    pub(crate) fn set_overloaded(&self, core: u16, is_overloaded: bool) {
+        if self.is_overloaded(core) != is_overloaded
+            && let Some(flag) = self.overloaded.get(usize::from(core))
+        {
+            flag.store(is_overloaded, Relaxed);
         }
     }
 
@@ -96,8 +116,8 @@ impl Places {
                 let ports = self.list(list);
                 !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
             }
-            To::Chain => true,
-            To::Queue(_) | To::List(_) | To::Drop(_) | To::Sent => false,
+            To::Chain(_) => true,
+            To::Queue(_) | To::List(_) | To::Drop(_) | To::Sent(_) => false,
         }
     }
 }

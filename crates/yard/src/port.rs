@@ -55,8 +55,8 @@ impl Received {
 
 /// The receiving half of a port.
 pub trait Rx: Send {
-    /// Adds the frames that have arrived by `now` to `into`, which is empty: frames with bytes and metadata,
-    /// and keys still zero. Never waits.
+    /// Adds the frames that have arrived by `now` to `into`, which is empty: frames with bytes and metadata.
+    /// The walk writes their keys and actions. Never waits.
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received;
 
     /// Returns the buffers of frames that were not received yet.
@@ -80,6 +80,11 @@ pub trait Tx: Send {
     /// a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
+
+    /// Whether [`Tx::tx`] reads the keys of the frames; else they are any.
+    fn reads_keys(&self) -> bool {
+        false
+    }
 
     /// Whether nothing will be transmitted any more, because of a failure that [`Tx::close`] reports.
     fn has_failed(&self) -> bool {

@@ -214,7 +214,7 @@ impl Queue for ToPorts {
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
                 (_, Some(place)) => place.enqueue(self.core, from, run),
-                (To::Chain, None) => {
+                (To::Chain(_), None) => {
                     let mut copier = self.copier();
                     let stays = |&lane: &usize| !copier.part(&self.places, from, lane);
                     let first = { run }.find(stays);

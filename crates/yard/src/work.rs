@@ -142,8 +142,11 @@ impl Work for Around {
 #[must_use]
 #[inline]
 pub fn todo(batch: &Batch) -> Lanes {
-    let wants = |&lane: &usize| matches!(batch.actions[lane].to, To::Queue(_));
-    Lanes(batch.lanes().filter(wants).fold(0, |bits, lane| bits | 1 << lane))
+    let mut lanes = Lanes::NONE;
+    for (lane, action) in batch.actions.iter().take(batch.len()).enumerate() {
+        lanes.0 |= u32::from(matches!(action.to, To::Queue(_))) << lane;
+    }
+    lanes
 }
 
 #[cfg(test)]

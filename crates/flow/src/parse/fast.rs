@@ -20,8 +20,8 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
     let half = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
     let total = usize::from(half(16));
     let fragment = half(20) & 0x3fff; // offset and MF; DF may be set
-    let plain = u32::from_be_bytes([h[12], h[13], h[14], 0]) == 0x0800_4500;
-    if !plain | (fragment != 0) | (total + 14 > bytes.len()) | !checksum_holds(h) {
+    let plain = u32::from_be_bytes([h[12], h[13], h[14], h[15]]) >> 8 == 0x0008_0045;
+    if !plain || (fragment != 0) | (total + 14 > bytes.len()) || !checksum_holds(h) {
         return false;
     }
     let tcp_flags = match h[23] {
@@ -66,13 +66,17 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
 }
 
 /// Whether the 20 header bytes sum to all ones. Ones' complement addition is the same in either
-/// byte order (RFC 1071, section 2), so the words are added as they stand.
+/// byte order (RFC 1071, section 2), so the words are added as they stand, four at a time.
 #[inline]
 fn checksum_holds(h: &[u8; LEAST]) -> bool {
-    let word = |at: usize| u64::from(u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]));
-    let sum = word(14) + word(18) + word(22) + word(26) + word(30);
+    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| h[at + i]));
+    let last = u32::from_ne_bytes([h[30], h[31], h[32], h[33]]);
+    // 2^64 - 1 is a multiple of 0xffff, so a carry out of 64 bits may come in again as 1.
+    let add = |sum: u64, word: u64| {
+        let (sum, carry) = sum.overflowing_add(word);
+        sum.wrapping_add(carry.into())
+    };
     // A right sum is a multiple of 0xffff, and not 0 because the version is not 0: folded, it is all
     // ones.
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    (sum & 0xffff) + (sum >> 16) == 0xffff
+    add(add(long(14), long(22)), last.into()).is_multiple_of(0xffff)
 }

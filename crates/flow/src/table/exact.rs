@@ -226,12 +226,12 @@ impl Exact {
         want: Lanes,
     ) -> Lanes {
         let (mut buckets, mut tags) = ([0; LANES], [0; LANES]);
-        for lane in want {
+        want.each(|lane| {
             let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
             let hash = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
             buckets[lane] = self.index.first(hash) as u32;
             tags[lane] = tag(hash);
-        }
+        });
         let missed = self.round::<ADDRESSES, SLIM>(batch, want, &buckets, &tags);
         let spilled = |&lane: &usize| self.index.buckets().spilled[buckets[lane] as usize] != 0;
         let again = missed.filter(spilled).fold(Lanes::NONE, Lanes::with);
@@ -259,20 +259,18 @@ impl Exact {
         let columns = self.index.buckets();
         let mut places = [0; LANES];
         let mut maybe = Lanes::NONE;
-        for lane in want {
+        want.each(|lane| {
             let bucket = buckets[lane] as usize;
             // No branch depends on the fetched tags, so the next lane's fetch does not wait for them.
             let ways = columns.tags[bucket].ways(tags[lane]);
             places[lane] = (bucket * WAYS + ways.lowest()) as u32;
             maybe.0 |= u32::from(!ways.is_empty()) << lane;
-        }
+        });
         // One word of an entry fetches its line; the comparison starts with it.
         let mut ports = [0; LANES];
-        for lane in maybe {
-            ports[lane] = columns.entries[places[lane] as usize].key[4];
-        }
+        maybe.each(|lane| ports[lane] = columns.entries[places[lane] as usize].key[4]);
         let mut missed = want.without(maybe);
-        for lane in maybe {
+        maybe.each(|lane| {
             let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
             if let Some(Entry { key, action }) = columns.entries.get(places[lane] as usize)
                 && w[4] == ports[lane]
@@ -285,7 +283,7 @@ impl Exact {
             } else {
                 missed = missed.with(lane);
             }
-        }
+        });
         missed
     }
 

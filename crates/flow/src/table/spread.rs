@@ -85,10 +85,10 @@ impl Spread {
 impl Table for Spread {
     #[inline]
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
-        for lane in want {
-            batch.actions[lane] =
-                Action { to: self.to(batch.frames[lane].hash), counter: 0, mark: 0 };
-        }
+        want.each(|lane| {
+            let to = self.to(batch.frames[lane].hash);
+            batch.actions[lane] = Action { to, counter: 0, mark: 0 };
+        });
         Lanes::NONE
     }
 }

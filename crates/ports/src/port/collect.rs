@@ -79,4 +79,8 @@ impl Tx for Collect {
         }
         Lanes::NONE
     }
+
+    fn reads_keys(&self) -> bool {
+        true
+    }
 }

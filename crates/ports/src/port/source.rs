@@ -9,7 +9,7 @@ use crate::mem::Frames;
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Nanos};
 
 use super::pace::{Clockwork, Pace};
-use flowyard_pool::{Meta, Pool};
+use flowyard_pool::{Copied, Meta, Pool};
 use flowyard_yard::port::{Received, Rx};
 
 /// Receives the frames of a [`Source`].
@@ -51,23 +51,13 @@ impl SourceRx {
             match self.source.read() {
                 Ok(burst) => {
                     self.ended = burst.is_empty();
-                    for (record, data) in burst.iter().take(LANES) {
+                    // There are buffers and lanes for all frames of a burst: see above.
+                    let frames = burst.iter().map(|(record, data)| {
                         let (time, wire_len, link) = (record.time, record.wire_len, record.link);
-                        let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
-                        // A free buffer exists (see `read`), so an error means that the frame is
-                        // too long.
-                        match pool.copy(data, meta).map(|frame| (frame.is_empty(), frame)) {
-                            Ok((true, frame)) => {
-                                pool.put(frame);
-                                got.empty += 1;
-                            }
-                            Ok((false, frame)) => {
-                                let full = into.push(frame, FlowKey::ZERO).err();
-                                full.into_iter().for_each(|frame| pool.put(frame)); // not reached
-                            }
-                            Err(_) => got.too_long += 1,
-                        }
-                    }
+                        (Meta { time, wire_len, in_port: self.port, link, copied: 0 }, data)
+                    });
+                    let Copied { too_long, empty } = pool.copy_batch(into, frames);
+                    (got.too_long, got.empty) = (too_long, empty);
                 }
                 Err(error) => {
                     self.failed = Some(error.to_string());

@@ -21,9 +21,8 @@ impl Core {
     pub(super) fn open_at_once(&mut self, now: Nanos) -> u32 {
         let Self { entry, server, places, id, .. } = self;
         let frames = entry.batch.len();
-        let To::Queue(queue) = entry.homes[0] else { return 0 };
-        let is_whole = frames > 0 && entry.waiting == entry.batch.lanes() && server.open.is_none();
-        if !is_whole || entry.homes[..frames].iter().any(|&to| to != To::Queue(queue)) {
+        let Some(To::Queue(queue)) = entry.common else { return 0 };
+        if frames == 0 || entry.waiting != entry.batch.lanes() || server.open.is_some() {
             return 0;
         }
         let is_empty = |queue: u16| places.queues[usize::from(queue)].queue.is_empty();

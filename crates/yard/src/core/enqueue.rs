@@ -79,7 +79,7 @@ impl Core {
                 observers.queue_full(to, refused.count());
                 (refused, DropReason::QueueFull)
             }
-            (None, To::DROP) => (lanes, DropReason::Table),
+            (None, To::Drop(0)) => (lanes, DropReason::Table),
             (None, To::Drop(code)) => (lanes, DropReason::of(code)), // an action list gave a reason
             (None, _) => (lanes, DropReason::NoRoute),
         };

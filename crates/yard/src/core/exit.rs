@@ -10,20 +10,24 @@
 //!
 //! Thread-safety: a core's own; queues may be used by any core.
 
-use flowyard_frame::{Lanes, Nanos, To};
+use flowyard_frame::{LANES, Lanes, Nanos, To};
 use flowyard_queue::Order;
 
 use super::Core;
-use super::parts::{Bin, Exit, Stage, clear, learn, mark_sent};
+use super::parts::{Bin, Exit, Stage, clear, count_sent, learn};
+use crate::places::Place;
 
 impl Core {
     /// dequeue, tx, complete: one batch for exit `at`. Returns how many lanes the port took.
     pub(super) fn tx(&mut self, at: usize, now: Nanos) -> u32 {
         let Self { exits, places, pool, counters, observers, learners, to_ports, .. } = self;
         let Exit { port, tx, batch, left } = &mut exits[at];
-        let queue = &places.ports[usize::from(*port)].queue;
+        let Place { queue, fan, .. } = &places.ports[usize::from(*port)];
         if left.is_empty() {
             queue.dequeue(self.id, batch);
+            for lane in 0..batch.len().min(LANES) {
+                batch.actions[lane].to = To::Port(*port); // the queue may carry frames alone
+            }
             *left = batch.lanes();
         }
         if left.is_empty() {
@@ -32,10 +36,14 @@ impl Core {
         let later = tx.tx(batch, *left, pool, now);
         let taken = left.without(later);
         *left = later;
-        let sent = mark_sent(batch, taken, counters);
+        let sent = count_sent(batch, taken, counters);
+        sent.for_each(|lane| batch.actions[lane].to = To::SENT);
         observers.sent(*port, batch, taken, sent);
         learn(learners, Stage::Tx, batch, sent, now);
         if later.is_empty() {
+            if sent == batch.lanes() && fan.is_none() {
+                pool.put_batch(batch);
+            }
             let mut bin = Bin { pool, drops: &mut counters.drops };
             queue.complete(self.id, batch, to_ports, &mut bin);
             clear(batch, pool);
@@ -44,9 +52,15 @@ impl Core {
     }
 
     /// Transmits the batch that is to be completed, without the lanes `gone`, if all go to a port of this core for
-    /// which no frame waits, and no frame of `queue` has to leave before. Lanes that the port does not take stay.
+    /// which no frame waits, and no frame of `queue` has to leave before. `common` is the destination of all lanes,
+    /// if it is known that they have the same. Lanes that the port does not take stay.
     #[inline]
-    pub(super) fn send_at_once(&mut self, queue: u16, gone: Lanes, now: Nanos) {
+    pub(super) fn send_at_once(
+        &mut self,
+        queue: u16,
+        (gone, common): (Lanes, Option<To>),
+        now: Nanos,
+    ) {
         let Self { server, exits, places, id, pool, counters, observers, learners, .. } = self;
         let batch = &mut server.batch;
         let lanes = batch.lanes().without(gone);
@@ -59,15 +73,18 @@ impl Core {
         let keeps_order = matches!(from.order(), Order::Direct | Order::Ordered);
         let is_oldest = || from.open(*id).is_some_and(|open| open.since_ticket == from.head());
         let is_free = left.is_empty() && place.fan.is_none() && place.queue.is_empty();
-        if !is_free || !keeps_order || !is_oldest() || { lanes }
-            .any(|lane| batch.actions[lane].to != to)
-        {
+        let is_common = || common.is_some() || { lanes }.all(|lane| batch.actions[lane].to == to);
+        if !is_free || !keeps_order || !is_oldest() || !is_common() {
             return;
         }
         let taken = lanes.without(tx.tx(batch, lanes, pool, now));
-        let sent = mark_sent(batch, taken, counters);
+        let sent = count_sent(batch, taken, counters);
         observers.sent(number, batch, taken, sent);
         learn(learners, Stage::Tx, batch, sent, now);
-        sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
+        if sent == batch.lanes() {
+            pool.put_batch(batch);
+        } else {
+            sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
+        }
     }
 }

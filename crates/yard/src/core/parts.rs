@@ -12,6 +12,7 @@ use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
 use super::hold::Hold;
+use super::relief::Relief;
 use crate::apply::Lists;
 use crate::counters::{Counters, DropReason, Drops};
 use crate::places::{Place, Places};
@@ -68,10 +69,14 @@ pub(crate) struct Entry {
     /// The place that each lane is to enter. The lane's action may be a port all the same: the
     /// answer of a table travels with its frame through the queue that the frame waits in.
     pub(crate) homes: [To; LANES],
+    /// The home of all lanes of `batch`, if they have the same.
+    pub(crate) common: Option<To>,
     /// Lanes of `batch` that have not entered their homes.
     pub(crate) waiting: Lanes,
     /// Whether a port filled a batch in this tick: there may be more.
     pub(crate) pressed: bool,
+    /// Where frames stay with the core that received them: what it does when it is overloaded.
+    pub(crate) relief: Option<Relief>,
 }
 
 /// Where frames are worked on.
@@ -153,9 +158,10 @@ impl Entry {
         *pressed |= batch.len() == LANES;
         *plain = batch.lanes();
         let mut sum = 0;
-        for lane in batch.lanes() {
-            let (frame, key) = (&batch.frames[lane], &mut batch.keys[lane]);
-            let (bytes, link) = (pool.bytes(frame), pool.meta(frame).link);
+        let len = batch.len();
+        let Batch { frames, keys, .. } = &mut **batch;
+        for lane in 0..len.min(LANES) {
+            let (key, (bytes, link)) = (&mut keys[lane], pool.bytes_and_link(&frames[lane]));
             sum += bytes.len() as u64;
             if link != LinkType::Ethernet || !parse::fast(bytes, in_port, key) {
                 *key = parse::key(&Headers::parse(link, bytes), bytes, in_port);
@@ -205,21 +211,26 @@ impl Server {
     }
 
     /// Marks the lanes whose action is no way out as dropped, with a reason. Returns all lanes that
-    /// are dropped.
+    /// are dropped, and the destination of all lanes, if they have the same and it is a way out.
     #[inline]
-    pub(super) fn refuse_exitless(&mut self, places: &Places) -> Lanes {
+    pub(super) fn refuse_exitless(&mut self, places: &Places) -> (Lanes, Option<To>) {
         let batch = &mut self.batch;
+        let first = batch.actions[0].to;
+        let others = batch.actions.iter().take(batch.len());
+        if others.fold(true, |same, action| same & (action.to == first)) && places.is_exit(first) {
+            return (Lanes::NONE, Some(first)); // most batches
+        }
         let mut gone = Lanes::NONE;
         for lane in batch.lanes() {
             match batch.actions[lane].to {
-                To::DROP => refuse(batch, lane, DropReason::Work), // the work gave no reason
+                To::Drop(0) => refuse(batch, lane, DropReason::Work), // the work gave no reason
                 to if places.is_exit(to) => continue,
                 To::Drop(_) => {}
                 _ => refuse(batch, lane, DropReason::NoRoute),
             }
             gone = gone.with(lane);
         }
-        gone
+        (gone, None)
     }
 }
 
@@ -232,7 +243,7 @@ pub(super) struct Bin<'a> {
 impl Sink for Bin<'_> {
     fn drop(&mut self, frame: Frame, to: To) {
         match to {
-            To::Sent => return self.pool.put(frame),
+            To::Sent(_) => return self.pool.put(frame),
             To::Drop(reason) => self.drops.add(reason, 1),
             _ => self.drops.add(DropReason::Work.code(), 1),
         }
@@ -265,21 +276,34 @@ pub(super) fn learn(
     }
 }
 
-/// Marks the lanes of `taken` that a port transmitted, counts and returns them. The others keep the
-/// reason that the port gave.
+/// Counts and returns the lanes of `taken` that a port transmitted. The others keep the reason that the port gave.
 #[inline]
-pub(super) fn mark_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
-    let kept = |&lane: &usize| !batch.actions[lane].to.is_drop();
-    let sent = Lanes(taken.filter(kept).fold(0, |bits, lane| bits | 1 << lane));
-    for lane in taken.without(sent) {
-        if batch.actions[lane].to == To::DROP {
-            refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
+pub(super) fn count_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
+    let sent = if taken == batch.lanes() && kept_all(batch, counters) {
+        taken
+    } else {
+        let kept = |&lane: &usize| !batch.actions[lane].to.is_drop();
+        let sent = taken.filter(kept).fold(Lanes::NONE, Lanes::with);
+        counters.tx_bytes += sent.map(|lane| batch.frames[lane].len() as u64).sum::<u64>();
+        for lane in taken.without(sent) {
+            if batch.actions[lane].to == To::DROP {
+                refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
+            }
         }
-    }
+        sent
+    };
     counters.tx_frames += u64::from(sent.count());
-    for lane in sent {
-        counters.tx_bytes += batch.frames[lane].len() as u64;
-        batch.actions[lane].to = To::Sent;
-    }
     sent
+}
+
+/// Whether no lane is dropped; then their bytes are counted.
+#[inline]
+fn kept_all(batch: &Batch, counters: &mut Counters) -> bool {
+    let (mut bytes, mut dropped) = (0, false);
+    for lane in 0..batch.len().min(LANES) {
+        bytes += batch.frames[lane].len();
+        dropped |= batch.actions[lane].to.is_drop();
+    }
+    counters.tx_bytes += if dropped { 0 } else { bytes as u64 };
+    !dropped
 }

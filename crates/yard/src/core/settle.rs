@@ -8,7 +8,7 @@
 //!
 //! A port is an answer, not a place to wait: the action keeps it while the frame waits in a queue.
 
-use flowyard_frame::{Action, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
 
 use super::parts::Entry;
 use crate::places::{Full, Place, Places};
@@ -18,20 +18,19 @@ impl Entry {
     /// lanes of held flows are held back and get no home.
     #[inline]
     pub(super) fn settle(&mut self, places: &Places, now: Option<Nanos>) {
-        let Self { batch, homes, settle, hold, waiting, .. } = self;
-        let mut said = [To::DROP; LANES];
-        let mut known = Lanes::NONE;
-        let mut last = (To::DROP, false); // most frames of a batch go to few places
-        for lane in batch.lanes() {
-            let Action { to, mark, .. } = batch.actions[lane];
-            batch.frames[lane].mark = mark;
-            (said[lane], homes[lane]) = (to, to);
-            if to != last.0 {
-                last = (to, places.get(to).is_some()); // places that do not exist have no flows
-            }
-            known.0 |= u32::from(last.1) << lane;
+        let len = self.batch.len();
+        let Self { batch, homes, common, settle, hold, waiting, .. } = self;
+        let Batch { frames, actions, .. } = &mut **batch;
+        let first = actions[0].to;
+        let mut same = true;
+        for lane in 0..len.min(LANES) {
+            let action = &actions[lane];
+            (frames[lane].mark, homes[lane]) = (action.mark, action.to);
+            same &= action.to == first;
         }
         *waiting = batch.lanes();
+        *common = same.then_some(first);
+        let mut known = exist(places, homes, *waiting, *common);
         if let Some(settle) = settle {
             if now.is_some() {
                 let held = hold.take(settle, batch, known);
@@ -40,6 +39,7 @@ impl Entry {
             if !settle.settle(batch, known, places) {
                 return; // in most batches: each frame goes where its flow is
             }
+            let said = *homes;
             for lane in known {
                 homes[lane] = batch.actions[lane].to;
                 if homes[lane] != said[lane] {
@@ -52,6 +52,26 @@ impl Entry {
                     batch.actions[lane].to = said[lane];
                 }
             }
+            let same = homes[..len].iter().all(|&home| home == homes[0]);
+            *common = same.then_some(homes[0]);
         }
     }
+}
+
+/// The lanes of `lanes` whose place exists; a place that does not exist has no flows. `common` is the place of all
+/// lanes, if there is one.
+#[inline]
+fn exist(places: &Places, homes: &[To; LANES], lanes: Lanes, common: Option<To>) -> Lanes {
+    let exists = |to| places.get(to).is_some();
+    if let Some(to) = common {
+        return if exists(to) { lanes } else { Lanes::NONE };
+    }
+    let mut last = (To::DROP, false); // most frames of a batch go to few places
+    let known = |&lane: &usize| {
+        if homes[lane] != last.0 {
+            last = (homes[lane], exists(homes[lane]));
+        }
+        last.1
+    };
+    lanes.filter(known).fold(Lanes::NONE, Lanes::with)
 }

@@ -10,6 +10,7 @@ mod injected;
 mod interfaces;
 mod learners;
 mod lives;
+mod relief;
 mod switches;
 mod yards;
 
@@ -25,6 +26,7 @@ flowyard_testkit::tests! {
     mod injected,
     mod learners,
     mod lives,
+    mod relief,
     every_seed_keeps_order_and_loses_nothing,
     bridges_keep_the_order_of_copies_and_lose_nothing,
     routers_keep_order_and_lose_nothing,

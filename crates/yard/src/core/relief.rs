@@ -1,0 +1,156 @@
+//! Relief: an overloaded core lets other cores work on a part of the frames that it receives.
+//!
+//! ```text
+//!  entries of this core's indirection table
+//!  [own own own own own own own own]    it keeps what it receives
+//!  [ 2  own own own  2  own own own]    overloaded for a while: an eighth more for the least loaded other core
+//!  [own own own own own own own own]    no longer overloaded, or the others are: they are taken back
+//! ```
+//!
+//! Frames that cross to another core cost two cores' caches more than the work that they bring, if that is light. So a
+//! core keeps the frames that it receives, where every core receives some, and gives entries away only while its ports
+//! have more than it can take. It gives no more than its share: with N cores, an N-th for each of the others.
+//!
+//! An entry that moves is an answer of a table like any other: settle lets a flow follow when its frames are done.
+//!
+//! Invariant: `given` lists the entries that are not the core's own, and where they point.
+//! Thread-safety: a core's own, but for the flags in [`Places`], by which cores tell each other that they are overloaded.
+
+use flowyard_flow::table::Spread;
+use flowyard_frame::{Nanos, To};
+
+use super::Core;
+use crate::places::Places;
+
+/// The time over which the load is measured.
+const INTERVAL: Nanos = 1_000_000;
+/// The least number of ticks in which the load is measured.
+const TICKS: u32 = 8;
+/// Intervals of overload before entries are given away, and before the next ones are.
+const PATIENCE: u32 = 4;
+/// Intervals without overload before entries are taken back.
+const CALM: u32 = 64;
+/// Entries that move at a time: one of this many.
+const STEP: usize = 16;
+/// The entries that move are this far apart: odd, as the number of entries is a power of two.
+const STRIDE: usize = 5;
+
+/// The state of a core's relief.
+#[derive(Debug)]
+pub(crate) struct Relief {
+    /// The queues that only this core works on.
+    own: Vec<To>,
+    /// Queues of other cores, by core.
+    others: Vec<(u16, u16)>,
+    /// Entries that were given away: their index, and the core and queue that got them.
+    given: Vec<(usize, u16, u16)>,
+    /// The most entries that one other core gets.
+    most: usize,
+    /// When the interval began.
+    since: Nanos,
+    /// Ticks in the interval, and those in which there was more to receive than the core could take.
+    ticks: u32,
+    pressed: u32,
+    /// Intervals in succession with overload, and without.
+    overloaded: u32,
+    calm: u32,
+}
+
+impl Relief {
+    /// A core that works on the queues `own`; others work on `others`, by core. `cores` is the number of cores.
+    pub(crate) fn new(own: Vec<To>, others: Vec<(u16, u16)>, entries: usize, cores: usize) -> Self {
+        Self {
+            own,
+            others,
+            given: Vec::with_capacity(entries),
+            most: entries / cores.max(1),
+            since: 0,
+            ticks: 0,
+            pressed: 0,
+            overloaded: 0,
+            calm: 0,
+        }
+    }
+
+    /// A tick has received; `pressed` if a port filled a batch, or frames wait for room in a queue.
+    #[inline]
+    pub(super) fn count(&mut self, pressed: bool) {
+        self.ticks += 1;
+        self.pressed += u32::from(pressed);
+    }
+
+    /// Whether the interval has passed at `now`. Where work takes long, it is as long as some ticks.
+    #[inline]
+    pub(super) const fn is_due(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.since) >= INTERVAL && self.ticks >= TICKS
+    }
+
+    /// Ends an interval of core `id`: moves entries, if it is time to.
+    pub(super) fn decide(&mut self, id: u16, spread: &mut Spread, places: &Places, now: Nanos) {
+        let is_overloaded = self.pressed >= self.ticks - self.ticks / 8;
+        (self.since, self.ticks, self.pressed) = (now, 0, 0);
+        (self.overloaded, self.calm) =
+            if is_overloaded { (self.overloaded + 1, 0) } else { (0, self.calm + 1) };
+        places.set_overloaded(id, is_overloaded);
+        let burdened = |&(_, core, _): &(usize, u16, u16)| places.is_overloaded(core);
+        let step = (spread.entries().len() / STEP).max(1);
+        if self.given.iter().any(burdened) {
+            self.take_back(step, spread, |entry| burdened(entry));
+        } else if self.calm >= CALM {
+            self.take_back(step, spread, |_| true);
+            self.calm = 0;
+        } else if self.overloaded >= PATIENCE {
+            self.give(step, spread, places);
+            self.overloaded = 0;
+        }
+    }
+
+    /// Gives entries to the core with the fewest frames in its queue of those that are not overloaded.
+    fn give(&mut self, step: usize, spread: &mut Spread, places: &Places) {
+        let has = |core: u16| self.given.iter().filter(|entry| entry.1 == core).count();
+        let may = |&&(core, _): &&(u16, u16)| !places.is_overloaded(core) && has(core) < self.most;
+        let load = |&&(core, queue): &&(u16, u16)| {
+            (places.queues[usize::from(queue)].queue.len(), has(core))
+        };
+        let Some(&(core, queue)) = self.others.iter().filter(may).min_by_key(load) else { return };
+        let mut free = step.min(self.most - has(core));
+        let len = spread.entries().len();
+        for at in 0..len {
+            let index = at * STRIDE % len; // not a range of hashes
+            if free > 0 && self.own.contains(&spread.entries()[index]) {
+                let _in_range = spread.set(index, To::Queue(queue));
+                self.given.push((index, core, queue));
+                free -= 1;
+            }
+        }
+    }
+
+    /// Takes back up to `step` entries of those that `which` holds for, the last given first.
+    fn take_back(
+        &mut self,
+        step: usize,
+        spread: &mut Spread,
+        which: impl Fn(&(usize, u16, u16)) -> bool,
+    ) {
+        for _ in 0..step {
+            let Some(at) = self.given.iter().rposition(&which) else { return };
+            let (index, _, queue) = self.given.swap_remove(at);
+            if spread.entries()[index] == To::Queue(queue) {
+                let _in_range = spread.set(index, self.own[index % self.own.len()]);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Lets other cores work on a part of the frames that this core receives, while it is overloaded.
+    #[inline]
+    pub(super) fn relieve(&mut self, now: Nanos) {
+        let Self { id, entry, places, .. } = self;
+        if let Some(relief) = &mut entry.relief
+            && relief.is_due(now)
+        {
+            relief.decide(*id, &mut entry.steer.spread, places, now);
+        }
+    }
+}
