@@ -14,6 +14,7 @@ flowyard_testkit::tests! {
     an_interrupted_run_writes_the_page_of_what_it_measured,
     an_interrupted_replay_has_what_was_read,
     invalid_arguments_are_refused_with_the_fix,
+    the_engine_is_measured_beside_what_is_installed,
 }
 
 fn an_interrupted_run_says_how_to_continue() {
@@ -314,10 +315,31 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["rfc2889"], "--bridge"),
         (&["rank", "a.json"], "kernel="),
         (&["soak", "--replay", "nowhere.pcap"], "nowhere.pcap"),
+        (&["engine", "--l3fwd", "l3fwd"], "--peers"),
+        (&["engine", "--peers", "--l3fwd", "nowhere"], "nowhere is not a file"),
     ] {
         let output = bench(args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(fix) && error.lines().count() == 1, "{args:?}: {error}");
     }
+}
+
+/// Also where DPDK is not installed: what is missing is reported.
+fn the_engine_is_measured_beside_what_is_installed() {
+    let nothing = std::env::temp_dir();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flowyard"))
+        .args(["bench", "engine", "--rounds", "1", "--time", "1ms", "--peers", "--json"])
+        .env("PATH", nothing) // no peers there
+        .output()
+        .unwrap();
+    let document = parse(&good(&output));
+    let schema = crate::common::json(["schema", "bench-engine"]);
+    let faults = crate::schema::faults(&document, &schema);
+    assert!(faults.is_empty(), "{faults:?}");
+    let missing = document["peers"]["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    let flows = |walk: &Value| (walk["name"].clone(), walk["source"].clone());
+    let walks: Vec<_> = document["walks"].as_array().unwrap().iter().map(flows).collect();
+    assert!(walks.contains(&("hash (RSS)".into(), "in order".into())), "{walks:?}");
 }
