@@ -14,6 +14,7 @@ flowyard_testkit::tests! {
     an_interrupted_run_writes_the_page_of_what_it_measured,
     an_interrupted_replay_has_what_was_read,
     invalid_arguments_are_refused_with_the_fix,
+    the_latency_of_all_curves_fits_its_schema,
     the_engine_is_measured_beside_what_is_installed,
 }
 
@@ -315,6 +316,8 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["rfc2889"], "--bridge"),
         (&["rank", "a.json"], "kernel="),
         (&["soak", "--replay", "nowhere.pcap"], "nowhere.pcap"),
+        (&["latency", "--loads", "50,0"], "0 is not 1 to 100"),
+        (&["latency", "--time", "2h"], "1ms to 60s"),
         (&["engine", "--l3fwd", "l3fwd"], "--peers"),
         (&["engine", "--peers", "--l3fwd", "nowhere"], "nowhere is not a file"),
     ] {
@@ -323,6 +326,21 @@ fn invalid_arguments_are_refused_with_the_fix() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(fix) && error.lines().count() == 1, "{args:?}: {error}");
     }
+}
+
+fn the_latency_of_all_curves_fits_its_schema() {
+    let page = format!("{}/latency.html", env!("CARGO_TARGET_TMPDIR"));
+    let short = ["latency", "--rounds", "1", "--time", "2ms", "--loads", "50,95"];
+    let args = [&short[..], &["--json", "--html", &page]].concat();
+    let document = parse(&good(&bench(&args)));
+    let schema = crate::common::json(["schema", "bench-latency"]);
+    let faults = crate::schema::faults(&document, &schema);
+    assert!(faults.is_empty(), "{faults:?}");
+    let curves = document["curves"].as_array().unwrap();
+    assert_eq!(curves.len(), 6, "two numbers of cores, three orders");
+    assert!(curves.iter().all(|curve| curve["points"].as_array().unwrap().len() == 2));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("99.9th percentile") && page.contains("2 cores, ordered"));
 }
 
 /// Also where DPDK is not installed: what is missing is reported.
