@@ -8,6 +8,7 @@ pub(crate) mod compare;
 mod device;
 pub(crate) mod engine;
 pub(crate) mod generate;
+pub(crate) mod history;
 pub(crate) mod latency;
 pub(crate) mod methods;
 mod options;
@@ -36,6 +37,8 @@ enum What {
     Engine(engine::Args),
     /// Measure the latency of the engine on memory ports against its load, on one and two cores
     Latency(latency::Args),
+    /// Print the record of ratios to other programs, by release, or add to it
+    History(history::Args),
     /// Test a device by RFC 2544: throughput, latency (also RFC 8219), frame loss rate, back-to-back
     /// frames (RFC 9004), recovery, reset (RFC 6201)
     Rfc2544(methods::Rfc2544),
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
         What::Engine(args) => engine::run(args),
         What::Latency(args) => latency::run(args),
+        What::History(args) => history::run(args),
         What::Rfc2544(args) => methods::rfc2544(args),
         What::Rfc9004(args) => methods::rfc9004(args),
         What::Mlrsearch(args) => methods::mlrsearch(args),

@@ -15,7 +15,7 @@ flowyard_testkit::tests! {
     an_interrupted_replay_has_what_was_read,
     invalid_arguments_are_refused_with_the_fix,
     the_latency_of_all_curves_fits_its_schema,
-    the_engine_is_measured_beside_what_is_installed,
+    the_engine_beside_what_is_installed_becomes_a_line_of_the_record,
 }
 
 fn an_interrupted_run_says_how_to_continue() {
@@ -320,6 +320,9 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["latency", "--time", "2h"], "1ms to 60s"),
         (&["engine", "--l3fwd", "l3fwd"], "--peers"),
         (&["engine", "--peers", "--l3fwd", "nowhere"], "nowhere is not a file"),
+        (&["history", "nowhere.jsonl"], "--add"),
+        (&["history", "Cargo.toml"], "line 1 is no entry"),
+        (&["history", "new.jsonl", "--add", "nowhere.json"], "nowhere.json"),
     ] {
         let output = bench(args);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -343,15 +346,19 @@ fn the_latency_of_all_curves_fits_its_schema() {
     assert!(page.contains("99.9th percentile") && page.contains("2 cores, ordered"));
 }
 
-/// Also where DPDK is not installed: what is missing is reported.
-fn the_engine_is_measured_beside_what_is_installed() {
+/// Also where DPDK is not installed: what is missing is reported, and there is nothing to record.
+fn the_engine_beside_what_is_installed_becomes_a_line_of_the_record() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (result, record) = (format!("{folder}/engine.json"), format!("{folder}/history.jsonl"));
+    let _none = std::fs::remove_file(&record);
     let nothing = std::env::temp_dir();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_flowyard"))
         .args(["bench", "engine", "--rounds", "1", "--time", "1ms", "--peers", "--json"])
         .env("PATH", nothing) // no peers there
         .output()
         .unwrap();
-    let document = parse(&good(&output));
+    let text = good(&output);
+    let document = parse(&text);
     let schema = crate::common::json(["schema", "bench-engine"]);
     let faults = crate::schema::faults(&document, &schema);
     assert!(faults.is_empty(), "{faults:?}");
@@ -360,4 +367,26 @@ fn the_engine_is_measured_beside_what_is_installed() {
     let flows = |walk: &Value| (walk["name"].clone(), walk["source"].clone());
     let walks: Vec<_> = document["walks"].as_array().unwrap().iter().map(flows).collect();
     assert!(walks.contains(&("hash (RSS)".into(), "in order".into())), "{walks:?}");
+    std::fs::write(&result, &text).unwrap();
+    let refused = bench(&["history", &record, "--add", &result]);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{why}");
+    assert!(why.contains("tests/bench/l3fwd"), "{why}");
+    // The same with a ratio.
+    let ratio = serde_json::json!({
+        "flowyard": "a", "peer": "b", "ratio": 1.5, "least": 1.0, "most": 2.0, "rounds": 5
+    });
+    let mut document = document;
+    document["peers"]["ratios"] = serde_json::json!([ratio]);
+    std::fs::write(&result, document.to_string()).unwrap();
+    for lines in 1..3 {
+        let args = ["history", &record, "--add", &result, "--note", "a test", "--json"];
+        let history = parse(&good(&bench(&args)));
+        let schema = crate::common::json(["schema", "bench-history"]);
+        let faults = crate::schema::faults(&history, &schema);
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(history["entries"].as_array().unwrap().len(), lines);
+    }
+    let shown = good(&bench(&["history", &record]));
+    assert!(shown.contains("1.50"), "{shown}");
 }
