@@ -13,7 +13,7 @@ use flowyard_hostsim::{Constant, How, Machine, Profile};
 use flowyard_yard::{Clock, Span, Stages};
 
 use crate::live;
-use crate::rounds::{Case, Load, Round};
+use crate::rounds::{Case, Load, Round, Source};
 use crate::stats::{least, median};
 
 mod micro;
@@ -21,7 +21,16 @@ mod micro;
 /// The runs of the engine in which its stages are timed: one flow, no work.
 fn case(cores: u16, consumers: Vec<u16>) -> Case {
     let (load, exact) = (Load::Forward, false);
-    Case { cores, order: "ordered", consumers, load, flows: 1, exact, length: 60 }
+    Case {
+        cores,
+        order: "ordered",
+        consumers,
+        load,
+        flows: 1,
+        source: Source::Random,
+        exact,
+        length: 60,
+    }
 }
 
 /// Groups of constants to measure, besides the basic ones.

@@ -1,7 +1,8 @@
 //! The engine with ports in memory, on the threads of this machine.
 //!
 //! Three tables: frames per second, nanoseconds per frame and stage, and the gain of splitting one flow
-//! over two cores at several costs of work, beside the gain predicted from the stage costs.
+//! over two cores at several costs of work, beside the gain predicted from the stage costs. On request, programs of
+//! DPDK are measured in the same rounds.
 //!
 //! The break-even follows from the stage costs. It is given only if the machine was quiet, and the
 //! measured gains do not contradict it.
@@ -10,12 +11,15 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use flowyard_flow::learn::elephant::{Costs, Room};
+use flowyard_rfc2544::document::Machine;
 use flowyard_yard::{Clock, Span, Stages};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::live::quiet::{Others, Rounds};
-use crate::rounds::{Case, Load, Round};
+use crate::machine::Before;
+use crate::peers::{Contest, Peers, Programs};
+use crate::rounds::{Case, Load, Round, Source};
 use crate::stats::median;
 
 /// The results of all measurements.
@@ -37,6 +41,42 @@ pub struct Results {
     pub break_even: BreakEven,
     /// Why no break-even is concluded.
     pub inconclusive: Option<String>,
+    /// When the measurement began.
+    pub date: String,
+    /// Version and commit of the program.
+    pub build: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The engine beside programs of DPDK, if they were asked for.
+    pub peers: Option<Peers>,
+}
+
+/// In which order the flows send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flows {
+    /// In random order.
+    Random,
+    /// One frame of each flow after another.
+    InOrder,
+    /// In random order; the cases that other programs are measured with also in order.
+    Both,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// Number of times that each case is measured.
+    pub rounds: usize,
+    /// Duration of each measurement.
+    pub time: Duration,
+    /// In which order the flows send.
+    pub flows: Flows,
+    /// Programs to measure in the same rounds.
+    pub peers: Option<&'a Programs>,
+    /// The date now.
+    pub date: &'a str,
+    /// Version and commit of this program.
+    pub build: &'a str,
 }
 
 /// One configuration of the engine.
@@ -46,11 +86,17 @@ pub struct Walk {
     pub name: &'static str,
     /// Number of cores.
     pub cores: u16,
+    /// In which order the flows send: `random` or `in order`.
+    pub source: &'static str,
     /// Frames per second, the median of the rounds.
     pub pps: f64,
     /// 10^9 / `pps`.
     pub ns_per_frame: f64,
-    /// Nanoseconds per frame by stage, over all rounds; a stage that was not timed is missing.
+    /// Processor time of all threads for a frame, in nanoseconds, the median of the rounds. On a quiet machine with one
+    /// core it is `ns_per_frame`.
+    pub cpu_ns_per_frame: f64,
+    /// Nanoseconds per frame by stage, the median of the rounds; a stage that was not timed is missing. With one core
+    /// their sum is the processor time of a frame.
     pub stages: Vec<(&'static str, f64)>,
 }
 
@@ -94,26 +140,31 @@ const MODES: [&str; 3] = ["dsr", "ipip", "fullnat"];
 /// The least gain that justifies a split: the default in `[elephants]`.
 pub const GAIN: f64 = 1.1;
 
-fn walks() -> Vec<(&'static str, Case)> {
+fn walks(flows: Flows) -> Vec<(&'static str, Case)> {
+    let source = if flows == Flows::InOrder { Source::InOrder } else { Source::Random };
     let one = Case {
         cores: 1,
         order: "direct",
         consumers: vec![0],
         load: Load::Forward,
         flows: 8192,
+        source,
         exact: false,
         length: 60,
     };
     let two = Case { cores: 2, consumers: vec![1], ..one.clone() };
-    vec![
-        ("hash (RSS)", one.clone()),
-        ("exact entry for each flow", Case { exact: true, ..one.clone() }),
+    let exact = Case { exact: true, ..one.clone() };
+    let first = [("hash (RSS)", one.clone()), ("exact entry for each flow", exact)];
+    let again = first.clone().map(|(name, case)| (name, Case { source: Source::InOrder, ..case }));
+    let again = again.into_iter().filter(|_| flows == Flows::Both);
+    let others = [
         ("hash, atomic queue", Case { order: "atomic", ..one.clone() }),
         ("hash, ordered queue", Case { order: "ordered", ..one.clone() }),
         ("hash, 1,514-byte frames", Case { length: 1514, ..one }),
         ("passed to a second core", two.clone()),
         ("passed to a second core in order", Case { order: "ordered", ..two }),
-    ]
+    ];
+    first.into_iter().chain(again).chain(others).collect()
 }
 
 fn split(load: Load) -> [Case; 2] {
@@ -123,6 +174,7 @@ fn split(load: Load) -> [Case; 2] {
         consumers: vec![0],
         load,
         flows: 1,
+        source: Source::Random,
         exact: false,
         length: 60,
     };
@@ -130,29 +182,34 @@ fn split(load: Load) -> [Case; 2] {
     [one, two]
 }
 
-/// Measures all cases `rounds` times, each for `time`. `progress` is called after each measurement with the
-/// number of those done and of all.
+/// Measures all cases of `job`. `progress` is called after each measurement with the number of those done and of all.
 ///
 /// # Errors
 ///
-/// When a run cannot start, or its frame counters do not balance.
+/// When a run cannot start, or its frame counters do not balance, or a peer cannot be measured.
 pub fn measure(
-    rounds: usize,
-    time: Duration,
+    job: &Job<'_>,
     clock: &Clock,
     progress: &dyn Fn(usize, usize),
 ) -> anyhow::Result<Results> {
-    let (walks, splits) = (walks(), COSTS.map(|ns| (ns, split(Load::Burn(ns)))));
+    let &Job { rounds, time, flows, peers, date, build } = job;
+    let before = Before::read();
+    let mut contest = peers.map(Contest::new).transpose()?;
+    let (walks, splits) = (walks(flows), COSTS.map(|ns| (ns, split(Load::Burn(ns)))));
     let modes = MODES.map(|mode| (mode, split(Load::Balance(mode))));
-    let steps = rounds * (walks.len() + 2 * (splits.len() + modes.len()));
+    let beside = contest.as_ref().map_or(0, Contest::steps);
+    let steps = rounds * (walks.len() + 2 * (splits.len() + modes.len()) + beside);
     let done = Cell::new(0);
     let mut walked = vec![Vec::new(); walks.len()];
     let mut shared = vec![Vec::new(); splits.len()];
     let mut balanced = vec![Vec::new(); modes.len()];
-    let round = |case: &Case| {
-        let round = case.round(time, clock);
+    let step = || {
         done.set(done.get() + 1);
         progress(done.get(), steps);
+    };
+    let round = |case: &Case| {
+        let round = case.round(time, clock);
+        step();
         round
     };
     let mut quiet = Rounds::new(rounds);
@@ -168,6 +225,9 @@ pub fn measure(
             rounds.push([round(one)?, round(two)?]);
         }
         quiet.add(others.share());
+        if let Some(contest) = &mut contest {
+            contest.round(time, clock, &step)?; // not in `others`, which would count the peers
+        }
     }
     let walks: Vec<_> =
         walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
@@ -205,6 +265,10 @@ pub fn measure(
         },
         inconclusive,
         walks,
+        date: date.into(),
+        build: build.into(),
+        machine: before.machine(),
+        peers: contest.map(Contest::finish),
     })
 }
 
@@ -242,13 +306,23 @@ fn sum(rounds: &[Round]) -> Stages {
 
 fn walk(name: &'static str, case: &Case, rounds: &[Round]) -> Walk {
     let pps = median(&mut rounds.iter().map(|round| round.pps).collect::<Vec<_>>());
-    let stages = sum(rounds);
-    let stage = |span: Span| Some((span.name(), stages.ns_per_frame(span)?));
+    let cpu = median(&mut rounds.iter().map(|round| round.pps_cpu).collect::<Vec<_>>());
+    // Medians: while another program has the processor, the time counts for the stage that it interrupts.
+    let stage = |span: Span| {
+        let times = rounds.iter().filter_map(|round| round.stages.ns_per_frame(span));
+        let mut times: Vec<f64> = times.collect();
+        (!times.is_empty()).then(|| (span.name(), median(&mut times)))
+    };
     Walk {
         name,
         cores: case.cores,
+        source: match case.source {
+            Source::Random => "random",
+            Source::InOrder => "in order",
+        },
         pps,
         ns_per_frame: 1e9 / pps.max(1.0),
+        cpu_ns_per_frame: 1e9 / cpu.max(1.0),
         stages: Span::ALL.into_iter().filter_map(stage).collect(),
     }
 }

@@ -5,6 +5,9 @@
 //!  engine ──────────> rounds ──> the engine with ports in memory
 //!  calibrate ───────> rounds, micro, live: costs of this machine, as a profile for the models of `hostsim`
 //!  figures ─────────> rounds, live, and the models: measured and predicted numbers side by side
+//!  history ─────────> the record of ratios to other programs
+//!  latency ─────────> the engine under loads that do not wait for it
+//!  peers ───────────> rounds, and programs of DPDK in turn with the engine
 //!  tester ──────────> real ports for the test bench of `rfc2544`
 //! ```
 //!
@@ -17,8 +20,11 @@ use std::fmt;
 pub mod calibrate;
 pub mod engine;
 pub mod figures;
+pub mod history;
+pub mod latency;
 pub mod live;
 pub mod machine;
+pub mod peers;
 mod rounds;
 mod stats;
 mod sys;

@@ -5,19 +5,22 @@
 //!  round 1:  case a, case b, case c ...      so that other load disturbs all of them alike
 //! ```
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use flowyard_config::Config;
-use flowyard_frame::{Action, Edit, FlowKey, proto};
+use flowyard_frame::{Action, Edit, FlowKey, Nanos, proto};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::port::{Pace, Repeat, SourceRx};
 use flowyard_testkit::{Build, Rng};
 use flowyard_wire::LinkType;
-use flowyard_yard::run::Outcome;
-use flowyard_yard::{Clock, Parts, Reload, Stages};
+use flowyard_yard::ask::{Answer, Question};
+use flowyard_yard::run::{Outcome, Running};
+use flowyard_yard::{Clock, Parts, Reload, Stages, Yard};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Frames in a port's memory; the port repeats them without end.
 const FRAMES: u64 = 65_536;
@@ -33,6 +36,15 @@ pub(crate) enum Load {
     Balance(&'static str),
 }
 
+/// The order in which the flows of a case send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The flow of each of [`FRAMES`] frames is drawn, all with equal probability.
+    Random,
+    /// One frame of each flow after another, as the captures that other programs are measured with.
+    InOrder,
+}
+
 /// A configuration of the engine to measure.
 #[derive(Clone)]
 pub(crate) struct Case {
@@ -43,8 +55,9 @@ pub(crate) struct Case {
     /// Cores that work on the queue.
     pub(crate) consumers: Vec<u16>,
     pub(crate) load: Load,
-    /// Number of flows; each frame's flow is drawn with equal probability.
+    /// Number of flows.
     pub(crate) flows: u64,
+    pub(crate) source: Source,
     /// Whether each flow has an entry in the exact table.
     pub(crate) exact: bool,
     /// Frame length in bytes, without the FCS.
@@ -54,18 +67,66 @@ pub(crate) struct Case {
 /// The result of measuring a case once.
 #[derive(Clone)]
 pub(crate) struct Round {
+    /// Frames per second.
     pub(crate) pps: f64,
+    /// Frames per second of processor time that this process used, of all threads.
+    pub(crate) pps_cpu: f64,
+    /// Of the time in which the frames were counted.
     pub(crate) stages: Stages,
 }
 
+/// How long a core may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a run has done so far.
+struct Done {
+    at: Nanos,
+    cpu: Nanos,
+    frames: u64,
+    stages: Stages,
+}
+
+impl Done {
+    fn read(running: &Running, clock: &Clock) -> anyhow::Result<Self> {
+        let answers = running.handle().ask(&Question::Stages, PATIENCE);
+        let mut stages = Stages::default();
+        for answer in answers {
+            let Some(Answer::Stages(core)) = answer else {
+                anyhow::bail!(
+                    "a core did not answer within {PATIENCE:?}; the machine is too loaded"
+                )
+            };
+            stages = stages.plus(&core);
+        }
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = cpu.tv_sec as Nanos * 1_000_000_000 + cpu.tv_nsec as Nanos;
+        let frames = running.counters().iter().map(|core| core.tx_frames).sum();
+        Ok(Self { at: clock(), cpu, frames, stages })
+    }
+
+    fn since(&self, before: &Self) -> Round {
+        let rate = |ns: Nanos| (self.frames - before.frames) as f64 * 1e9 / ns.max(1) as f64;
+        Round {
+            pps: rate(self.at - before.at),
+            pps_cpu: rate(self.cpu - before.cpu),
+            stages: self.stages.minus(&before.stages),
+        }
+    }
+}
+
+/// Address and UDP port of the client and of the server of a flow.
+pub(crate) const fn endpoints(flow: u64) -> [(Ipv4Addr, u16); 2] {
+    let client = Ipv4Addr::new(10, 0, (flow >> 8) as u8, flow as u8);
+    [(client, 4000), (Ipv4Addr::new(10, 1, 0, 1), 53)]
+}
+
 fn key(flow: u64) -> FlowKey {
-    let [client, server] =
-        [[10, 0, (flow >> 8) as u8, flow as u8], [10, 1, 0, 1]].map(std::net::Ipv4Addr::from);
-    FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53)
+    let [(client, from), (server, to)] = endpoints(flow);
+    FlowKey::five_tuple(proto::UDP, client.into(), from, server.into(), to)
 }
 
 impl Case {
-    fn config(&self, first: u16) -> anyhow::Result<Config> {
+    pub(crate) fn config(&self, first: u16) -> anyhow::Result<Config> {
         let Self { cores, order, consumers, .. } = self;
         let through = "ports = { in = \"out\" }";
         let work = match self.load {
@@ -114,33 +175,146 @@ impl Case {
         time: Duration,
         clock: &Clock,
     ) -> anyhow::Result<Round> {
-        let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
-        for _ in 0..FRAMES {
-            Build::new(&key(rng.below(self.flows))).pad(self.length).write(&mut bytes);
-            frames.push(0, LinkType::Ethernet, &bytes);
-        }
-        let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
-        let source = Repeat::new(frames, u32::MAX);
-        parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
-        let yard = self.config(first)?.build(parts).context("the bench's own yard")?;
-        let running = yard.start(Arc::clone(clock)).context("starting a thread for a core")?;
-        if self.exact {
-            let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
-            running.reload(Reload { exact: puts.collect(), ..Reload::default() });
-        }
+        let running = self.yard(first, clock)?.start(Arc::clone(clock));
+        let running = running.context("starting a thread for a core")?;
+        running.reload(self.entries());
         thread::sleep(time / 4); // to warm up
-        let sent = |yard: &flowyard_yard::run::Running| {
-            let frames: u64 = yard.counters().iter().map(|core| core.tx_frames).sum();
-            (clock(), frames)
-        };
-        let (began, before) = sent(&running);
+        let before = Done::read(&running, clock);
         thread::sleep(time);
-        let (ended, after) = sent(&running);
+        let after = Done::read(&running, clock);
         running.stop();
         let outcome: Outcome = running.join();
         anyhow::ensure!(outcome.is_balanced(), "the frame counters of a run do not balance");
-        let stages = outcome.cores.iter().fold(Stages::default(), |sum, c| sum.plus(&c.stages));
-        let pps = (after - before) as f64 * 1e9 / (ended - began).max(1) as f64;
-        Ok(Round { pps, stages })
+        Ok(after?.since(&before?))
+    }
+
+    /// The engine of this case, on the CPUs from `first` on.
+    fn yard(&self, first: u16, clock: &Clock) -> anyhow::Result<Yard> {
+        let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
+        let source = Repeat::new(self.frames(), u32::MAX);
+        parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
+        self.config(first)?.build(parts).context("the bench's own yard")
+    }
+
+    /// The frames that the port repeats.
+    pub(crate) fn frames(&self) -> Frames {
+        let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
+        let count = if self.source == Source::Random { FRAMES } else { self.flows };
+        for at in 0..count {
+            let flow = if self.source == Source::Random { rng.below(self.flows) } else { at };
+            Build::new(&key(flow)).pad(self.length).write(&mut bytes);
+            frames.push(0, LinkType::Ethernet, &bytes);
+        }
+        frames
+    }
+
+    /// The entries of the exact table.
+    fn entries(&self) -> Reload {
+        let flows = if self.exact { self.flows } else { 0 };
+        let puts = (0..flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
+        Reload { exact: puts.collect(), ..Reload::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use flowyard_frame::{Batch, Lanes};
+    use flowyard_pool::Pool;
+    use flowyard_yard::port::Received;
+    use flowyard_yard::{Rx, Span, Tick, Tx};
+
+    use super::*;
+
+    /// Time that only readings of the clock and [`Slow`] ports pass.
+    #[derive(Clone, Default)]
+    struct Time(Arc<AtomicU64>);
+
+    /// The time of reading the clock.
+    const READING: Nanos = 30;
+
+    impl Time {
+        fn pass(&self, ns: Nanos) -> Nanos {
+            self.0.fetch_add(ns, Ordering::Relaxed)
+        }
+
+        fn clock(&self) -> Clock {
+            let time = self.clone();
+            Arc::new(move || time.pass(READING))
+        }
+    }
+
+    /// A port that takes 150 ns for each frame, received or transmitted.
+    struct Slow<T>(T, Time);
+
+    impl<T: Rx> Rx for Slow<T> {
+        fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+            let got = self.0.rx(into, pool, now);
+            self.1.pass(150 * into.len() as Nanos);
+            got
+        }
+    }
+
+    impl<T: Tx> Tx for Slow<T> {
+        fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
+            self.1.pass(150 * Nanos::from(lanes.count()));
+            self.0.tx(from, lanes, pool, now)
+        }
+    }
+
+    /// One core whose queue is always full, as it is when the core has once received more than it worked on: the
+    /// frames then enter the queue at the second attempt.
+    #[test]
+    fn the_stages_of_a_full_queue_add_up_to_the_time_of_a_frame() {
+        for order in ["direct", "ordered", "atomic"] {
+            let case = Case {
+                cores: 1,
+                order,
+                consumers: vec![0],
+                load: Load::Forward,
+                flows: 64,
+                source: Source::InOrder,
+                exact: false,
+                length: 60,
+            };
+            let time = Time::default();
+            let mut parts = Parts { clock: Some(time.clock()), ..Parts::default() };
+            let source =
+                SourceRx::new(0, Box::new(Repeat::new(case.frames(), u32::MAX)), Pace::Fast);
+            parts.rx.insert(0, Box::new(Slow(source, time.clone())));
+            parts.tx.insert(1, Box::new(Slow(flowyard_yard::port::Discard, time.clone())));
+            let mut yard = case.config(0).unwrap().build(parts).unwrap();
+            let core = &mut yard.cores[0];
+            let mut blocked = 0;
+            let mut tick = || {
+                let now = time.pass(0);
+                core.tick(now);
+                blocked += u32::from(core.is_blocked());
+                (now, core.counters().tx_frames, core.stages())
+            };
+            (0..170).for_each(|_| _ = tick()); // to fill the queue
+            let (began, before, stages) = tick();
+            (0..17 * 500).for_each(|_| _ = tick());
+            let (ended, after, all) = tick();
+            let stages = all.minus(&stages);
+            let of = |span| stages.ns_per_frame(span).unwrap_or_default();
+            let sum: f64 = Span::ALL.into_iter().map(of).sum();
+            // Of the time of a frame, the clock's readings of one tick in 17 are no stage.
+            let frame = (ended - began) as f64 / (after - before) as f64;
+            assert!((290.0..=frame).contains(&sum), "{order}: {sum} of {frame}");
+            assert!(frame - sum < 3.0, "{order}: {sum} of {frame}");
+            assert!(
+                blocked > 4000 || order == "direct",
+                "{order}: the queue was full {blocked} times"
+            );
+            let share = |span| stages.frames(span) as f64 / stages.frames(Span::Rx) as f64;
+            assert!(
+                (0.9..1.1).contains(&share(Span::Enqueue)),
+                "{order}: {}",
+                share(Span::Enqueue)
+            );
+            assert!((0.9..1.1).contains(&share(Span::Work)), "{order}: {}", share(Span::Work));
+        }
     }
 }

@@ -8,6 +8,8 @@ pub(crate) mod compare;
 mod device;
 pub(crate) mod engine;
 pub(crate) mod generate;
+pub(crate) mod history;
+pub(crate) mod latency;
 pub(crate) mod methods;
 mod options;
 pub(crate) mod qualify;
@@ -19,6 +21,7 @@ mod values;
 #[command(after_help = "\
 Examples:
   flowyard bench engine
+  flowyard bench latency --html latency.html
   flowyard bench rfc2544
   flowyard bench lanner --json > a.json
   flowyard bench compare a.json b.json")]
@@ -32,6 +35,10 @@ enum What {
     /// Measure the engine on memory ports: frames per second, nanoseconds per stage, and whether
     /// splitting one flow over two cores pays
     Engine(engine::Args),
+    /// Measure the latency of the engine on memory ports against its load, on one and two cores
+    Latency(latency::Args),
+    /// Print the record of ratios to other programs, by release, or add to it
+    History(history::Args),
     /// Test a device by RFC 2544: throughput, latency (also RFC 8219), frame loss rate, back-to-back
     /// frames (RFC 9004), recovery, reset (RFC 6201)
     Rfc2544(methods::Rfc2544),
@@ -61,6 +68,8 @@ enum What {
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
         What::Engine(args) => engine::run(args),
+        What::Latency(args) => latency::run(args),
+        What::History(args) => history::run(args),
         What::Rfc2544(args) => methods::rfc2544(args),
         What::Rfc9004(args) => methods::rfc9004(args),
         What::Mlrsearch(args) => methods::mlrsearch(args),

@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 50] = [
+const ALL: [Printed; 52] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -87,6 +87,8 @@ const ALL: [Printed; 50] = [
     row("figures", figures::SCHEMA, document::<Results<'_>>),
     row("bench", bench::methods::SCHEMA, document::<Document>),
     row("bench-engine", bench::engine::SCHEMA, document::<flowyard_bench::engine::Results>),
+    row("bench-latency", bench::latency::SCHEMA, document::<flowyard_bench::latency::Results>),
+    row("bench-history", bench::history::SCHEMA, document::<bench::history::History>),
     row("bench-qualify", bench::qualify::SCHEMA, document::<bench::qualify::Checks>),
     row("bench-rank", bench::rank::SCHEMA, document::<bench::rank::Ranking>),
     row("bench-compare", bench::compare::SCHEMA, document::<Comparison>),

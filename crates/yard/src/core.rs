@@ -97,7 +97,7 @@ impl Core {
     /// rx, parse, steer, settle, enqueue: one batch from each port, and more if the core was away for
     /// long: where work is expensive, other cores wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
-        let mut progress = self.enqueue(); // what had to wait goes first
+        let mut progress = self.enqueue_again(); // what had to wait goes first
         let (mut at, mut fresh, mut rounds) = (0, 0, rounds(now.saturating_sub(self.last.0)));
         loop {
             progress += self.unhold(now);

@@ -9,6 +9,7 @@ use std::sync::mpsc::SyncSender;
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Action, FlowKey, To};
 
+use crate::stages::Stages;
 use crate::trace::{Dropped, Filter};
 use crate::work::WorkAnswer;
 
@@ -24,6 +25,8 @@ pub enum Question {
     },
     /// The last frames that the core dropped.
     Drops,
+    /// The cost of its stages so far.
+    Stages,
     /// Trace the frames of some flows; `None` stops tracing.
     Follow(Option<Filter>),
     /// Start to count the flows that the core works on.
@@ -43,6 +46,8 @@ pub enum Answer {
     Tables(Box<Tables>),
     /// The dropped frames, oldest first.
     Drops(Vec<Dropped>),
+    /// The cost of its stages since it began.
+    Stages(Box<Stages>),
     /// The largest flows.
     Seen(Box<Seen>),
     /// The answer of its work; `None` if the work does not know the question.

@@ -1,12 +1,13 @@
 //! Stages: the cost of each part of the walk, measured in some of the ticks.
 //!
 //! ```text
-//!  tick 0   timed:  rx |parse |steer |settle |enqueue |dequeue |work |complete |tx |
-//!  tick 1 ... 15    not timed: a branch a stage and batch
-//!  tick 1 ... 15    not timed: one branch per stage and batch
+//!  tick 0   timed:  other |rx |parse |steer |settle |enqueue |dequeue |work |complete |tx |other |
+//!  tick 1 ... 16    not timed: one branch per stage and batch
+//! ```
 //!
-//! The time of reading the clock is measured once and subtracted. A stage without frames counts for
-//! nothing: polling is not work.
+//! Each nanosecond between the beginning of a timed tick and the beginning of the next tick belongs to one stage, so
+//! that the stages add up to the time that a frame takes. What no stage claims is `other`. The time of reading the
+//! clock is measured once and subtracted. A tick without progress counts for nothing: polling is not work.
 //!
 //! Thread-safety: plain data; each core has its own.
 
@@ -35,11 +36,14 @@ pub enum Span {
     Complete,
     /// Transmit by a port, and return the buffers to the pool.
     Tx,
+    /// The rest of a tick: mail, learners, counters, polling of empty queues, the loop itself. Its frames are
+    /// those that the core received.
+    Other,
 }
 
 impl Span {
     /// All stages, in the order of the walk.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Rx,
         Self::Parse,
         Self::Steer,
@@ -49,6 +53,7 @@ impl Span {
         Self::Work,
         Self::Complete,
         Self::Tx,
+        Self::Other,
     ];
 
     /// The name in reports.
@@ -64,6 +69,7 @@ impl Span {
             Self::Work => "work",
             Self::Complete => "complete",
             Self::Tx => "tx",
+            Self::Other => "other",
         }
     }
 }
@@ -89,6 +95,12 @@ impl Stages {
         (frames > 0).then(|| self.ns[span as usize] as f64 / frames as f64)
     }
 
+    /// Number of frames that were timed in this stage.
+    #[must_use]
+    pub const fn frames(&self, span: Span) -> u64 {
+        self.frames[span as usize]
+    }
+
     /// The difference to `before`.
     #[must_use]
     pub fn minus(mut self, before: &Self) -> Self {
@@ -106,8 +118,9 @@ impl Stages {
     }
 }
 
-/// One of N ticks is timed.
-const EVERY: u32 = 16;
+/// One of N ticks is timed. The number is prime, so that no work that a core does every N ticks is always, or
+/// never, in a timed tick.
+const EVERY: u32 = 17;
 
 /// Times the stages of some ticks of a core.
 pub(crate) struct Stopwatch {
@@ -119,7 +132,11 @@ pub(crate) struct Stopwatch {
     skip: u32,
     /// Whether this tick is timed.
     on: bool,
+    /// Whether this tick made progress.
+    progress: bool,
     last: Nanos,
+    /// The timed tick so far.
+    tick: Stages,
     pub(crate) stages: Stages,
 }
 
@@ -133,23 +150,33 @@ impl Stopwatch {
             times[..64].sort_unstable();
             times[32]
         });
-        Self { clock, reading, skip: 0, on: false, last: 0, stages: Stages::default() }
+        let (tick, stages) = (Stages::default(), Stages::default());
+        Self { clock, reading, skip: 0, on: false, progress: false, last: 0, tick, stages }
     }
 
-    /// A tick begins.
+    /// A tick begins. A timed tick ends here, so that what the loop does between two ticks is part of it.
     #[inline]
     pub(crate) fn tick(&mut self) {
         if self.clock.is_some() {
-            self.on = self.skip == 0;
-            self.skip = if self.on { EVERY - 1 } else { self.skip - 1 };
+            if self.on || self.skip == 0 {
+                self.turn();
+            } else {
+                self.skip -= 1;
+            }
         }
     }
 
-    /// The next stage begins; earlier time is counted or belongs to no stage.
+    /// Whether the tick made progress.
+    #[inline]
+    pub(crate) const fn ticked(&mut self, progress: bool) {
+        self.progress = progress;
+    }
+
+    /// The next stage begins; the time since the last one belongs to no stage of its own.
     #[inline]
     pub(crate) fn start(&mut self) {
         if self.on {
-            self.restart();
+            self.record(Span::Other, 0);
         }
     }
 
@@ -169,19 +196,34 @@ impl Stopwatch {
         }
     }
 
+    /// Ends a timed tick, and begins one if it is due.
     #[cold]
-    fn restart(&mut self) {
-        self.last = self.clock.as_ref().map_or(0, |clock| clock());
+    fn turn(&mut self) {
+        if self.on {
+            self.record(Span::Other, 0);
+            if self.progress {
+                self.tick.frames[Span::Other as usize] = self.tick.frames[Span::Rx as usize];
+                self.stages = self.stages.plus(&self.tick);
+            }
+        }
+        self.on = self.skip == 0;
+        if self.on {
+            (self.skip, self.progress, self.tick) = (EVERY, false, Stages::default());
+            self.last = self.clock.as_ref().map_or(0, |clock| clock());
+        }
+        self.skip = self.skip.saturating_sub(1);
     }
 
     #[cold]
     fn record(&mut self, span: Span, frames: usize) {
-        let before = self.last;
-        self.restart();
-        if frames > 0 {
-            let ns = self.last.saturating_sub(before).saturating_sub(self.reading);
-            self.stages.add(span, frames as u64, ns);
-        }
+        let now = self.clock.as_ref().map_or(0, |clock| clock());
+        let before = std::mem::replace(&mut self.last, now);
+        // Frames that find their queue full are tried again: that is the price of their enqueue. Any other stage
+        // without frames has polled.
+        let is_polling = frames == 0 && span != Span::Enqueue;
+        let span = if is_polling { Span::Other } else { span };
+        let ns = now.saturating_sub(before).saturating_sub(self.reading);
+        self.tick.add(span, frames as u64, ns);
     }
 }
 
@@ -192,29 +234,52 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn one_tick_of_sixteen_is_timed_less_the_clock_itself() {
+    /// A clock that each reading moves on by 5 ns, and its time.
+    fn clock() -> (Clock, Arc<AtomicU64>) {
         let time = Arc::new(AtomicU64::new(0));
         let read = Arc::clone(&time);
-        // Each reading takes 5 ns.
-        let clock: Clock = Arc::new(move || read.fetch_add(5, Ordering::Relaxed));
+        (Arc::new(move || read.fetch_add(5, Ordering::Relaxed)), time)
+    }
+
+    #[test]
+    fn one_tick_of_seventeen_is_timed_without_the_clock_itself() {
+        let (clock, time) = clock();
         let mut watch = Stopwatch::new(Some(clock));
         let pass = |ns| _ = time.fetch_add(ns, Ordering::Relaxed);
-        for _ in 0..32 {
+        for _ in 0..35 {
             watch.tick();
+            pass(10); // before the first stage
             watch.start();
             pass(320);
             watch.lap(Span::Rx, 32);
-            pass(1000);
+            pass(100);
             watch.lap(Span::Parse, 0); // no frame
             pass(64);
             watch.lap(Span::Work, 2);
+            watch.ticked(true);
+            pass(50); // between two ticks
         }
         let all = Span::ALL.map(|span| watch.stages.ns_per_frame(span));
-        let mut expected = [None; 9];
+        let mut expected = [None; 10];
         (expected[Span::Rx as usize], expected[Span::Work as usize]) = (Some(10.0), Some(32.0));
+        expected[Span::Other as usize] = Some(5.0); // 10 + 100 + 50 of 32 frames
         assert_eq!(all, expected);
         assert_eq!(watch.stages.frames[0], 64, "two ticks");
+        assert_eq!(watch.stages.ns.iter().sum::<u64>(), 2 * (10 + 320 + 100 + 64 + 50));
+    }
+
+    #[test]
+    fn a_tick_without_progress_counts_for_nothing() {
+        let (clock, time) = clock();
+        let mut watch = Stopwatch::new(Some(clock));
+        for tick in 0..40 {
+            watch.tick();
+            time.fetch_add(700, Ordering::Relaxed);
+            watch.lap(Span::Enqueue, 0);
+            watch.ticked(tick == 17);
+        }
+        assert_eq!(watch.stages.ns[Span::Enqueue as usize], 700, "a queue that was full");
+        assert_eq!(watch.stages.ns.iter().sum::<u64>(), 700);
     }
 
     #[test]

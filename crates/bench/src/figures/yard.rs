@@ -12,7 +12,7 @@ use flowyard_yard::Clock;
 use crate::calibrate::FLOWS;
 use crate::live::priority::urgent;
 use crate::live::quiet::Rounds;
-use crate::rounds::{Case, Load};
+use crate::rounds::{Case, Load, Source};
 use crate::stats::fastest;
 
 pub(super) const NAME: &str = "yard-model";
@@ -32,7 +32,16 @@ const WAYS: [(&str, u16, &[u16]); 3] =
 fn case(cores: u16, consumers: &[u16], work_ns: u64) -> Case {
     let order = if cores == 1 { "direct" } else { "ordered" };
     let (load, consumers) = (Load::Burn(work_ns), consumers.to_vec());
-    Case { cores, order, consumers, load, flows: 1, exact: false, length: 60 }
+    Case {
+        cores,
+        order,
+        consumers,
+        load,
+        flows: 1,
+        source: Source::Random,
+        exact: false,
+        length: 60,
+    }
 }
 
 /// Costs of a frame on this machine, on one core or (`is_shared`) passed to a second core, plus the work.

@@ -14,6 +14,8 @@ flowyard_testkit::tests! {
     an_interrupted_run_writes_the_page_of_what_it_measured,
     an_interrupted_replay_has_what_was_read,
     invalid_arguments_are_refused_with_the_fix,
+    the_latency_of_all_curves_fits_its_schema,
+    the_engine_beside_what_is_installed_becomes_a_line_of_the_record,
 }
 
 fn an_interrupted_run_says_how_to_continue() {
@@ -314,10 +316,77 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["rfc2889"], "--bridge"),
         (&["rank", "a.json"], "kernel="),
         (&["soak", "--replay", "nowhere.pcap"], "nowhere.pcap"),
+        (&["latency", "--loads", "50,0"], "0 is not 1 to 100"),
+        (&["latency", "--time", "2h"], "1ms to 60s"),
+        (&["engine", "--l3fwd", "l3fwd"], "--peers"),
+        (&["engine", "--peers", "--l3fwd", "nowhere"], "nowhere is not a file"),
+        (&["history", "nowhere.jsonl"], "--add"),
+        (&["history", "Cargo.toml"], "line 1 is no entry"),
+        (&["history", "new.jsonl", "--add", "nowhere.json"], "nowhere.json"),
     ] {
         let output = bench(args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(fix) && error.lines().count() == 1, "{args:?}: {error}");
     }
+}
+
+fn the_latency_of_all_curves_fits_its_schema() {
+    let page = format!("{}/latency.html", env!("CARGO_TARGET_TMPDIR"));
+    let short = ["latency", "--rounds", "1", "--time", "2ms", "--loads", "50,95"];
+    let args = [&short[..], &["--json", "--html", &page]].concat();
+    let document = parse(&good(&bench(&args)));
+    let schema = crate::common::json(["schema", "bench-latency"]);
+    let faults = crate::schema::faults(&document, &schema);
+    assert!(faults.is_empty(), "{faults:?}");
+    let curves = document["curves"].as_array().unwrap();
+    assert_eq!(curves.len(), 6, "two numbers of cores, three orders");
+    assert!(curves.iter().all(|curve| curve["points"].as_array().unwrap().len() == 2));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("99.9th percentile") && page.contains("2 cores, ordered"));
+}
+
+/// Also where DPDK is not installed: what is missing is reported, and there is nothing to record.
+fn the_engine_beside_what_is_installed_becomes_a_line_of_the_record() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (result, record) = (format!("{folder}/engine.json"), format!("{folder}/history.jsonl"));
+    let _none = std::fs::remove_file(&record);
+    let nothing = std::env::temp_dir();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flowyard"))
+        .args(["bench", "engine", "--rounds", "1", "--time", "1ms", "--peers", "--json"])
+        .env("PATH", nothing) // no peers there
+        .output()
+        .unwrap();
+    let text = good(&output);
+    let document = parse(&text);
+    let schema = crate::common::json(["schema", "bench-engine"]);
+    let faults = crate::schema::faults(&document, &schema);
+    assert!(faults.is_empty(), "{faults:?}");
+    let missing = document["peers"]["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    let flows = |walk: &Value| (walk["name"].clone(), walk["source"].clone());
+    let walks: Vec<_> = document["walks"].as_array().unwrap().iter().map(flows).collect();
+    assert!(walks.contains(&("hash (RSS)".into(), "in order".into())), "{walks:?}");
+    std::fs::write(&result, &text).unwrap();
+    let refused = bench(&["history", &record, "--add", &result]);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{why}");
+    assert!(why.contains("tests/bench/l3fwd"), "{why}");
+    // The same with a ratio.
+    let ratio = serde_json::json!({
+        "flowyard": "a", "peer": "b", "ratio": 1.5, "least": 1.0, "most": 2.0, "rounds": 5
+    });
+    let mut document = document;
+    document["peers"]["ratios"] = serde_json::json!([ratio]);
+    std::fs::write(&result, document.to_string()).unwrap();
+    for lines in 1..3 {
+        let args = ["history", &record, "--add", &result, "--note", "a test", "--json"];
+        let history = parse(&good(&bench(&args)));
+        let schema = crate::common::json(["schema", "bench-history"]);
+        let faults = crate::schema::faults(&history, &schema);
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(history["entries"].as_array().unwrap().len(), lines);
+    }
+    let shown = good(&bench(&["history", &record]));
+    assert!(shown.contains("1.50"), "{shown}");
 }

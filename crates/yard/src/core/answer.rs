@@ -16,6 +16,7 @@ impl Core {
         let answer = match question {
             Question::Alive => Answer::Done,
             Question::Tables { entries } => Answer::Tables(Box::new(self.tables(entries))),
+            Question::Stages => Answer::Stages(Box::new(self.stages())),
             Question::Drops => Answer::Drops(self.observers.tracer.drops()),
             Question::Follow(filter) => {
                 self.observers.tracer.follow(filter);

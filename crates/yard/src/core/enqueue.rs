@@ -11,6 +11,7 @@ use super::Core;
 use super::parts::{Entry, clear};
 use crate::counters::DropReason;
 use crate::places::Full;
+use crate::stages::Span;
 
 impl Core {
     /// settle: the home of each lane. With a time, frames may be held back.
@@ -32,6 +33,18 @@ impl Core {
             self.enqueue();
         }
         progress
+    }
+
+    /// Enqueues the lanes that found their queue full before. Returns how many entered.
+    #[inline]
+    pub(super) fn enqueue_again(&mut self) -> u32 {
+        if self.entry.batch.is_empty() {
+            return 0;
+        }
+        self.observers.start();
+        let entered = self.enqueue();
+        self.observers.stage(Span::Enqueue, entered as usize);
+        entered
     }
 
     /// Enqueues each waiting lane into the place chosen for it. Returns how many entered.

@@ -311,6 +311,7 @@ impl Core {
     /// Accounts for a tick that began at `now`.
     #[inline]
     pub(super) fn account(&mut self, now: Nanos, progress: bool) {
+        self.observers.ticked(progress);
         let (began, was_busy) = std::mem::replace(&mut self.last, (now, progress));
         if was_busy {
             self.counters.busy_ns += now.saturating_sub(began);

@@ -2,7 +2,7 @@
 //! elephant detector. The walk makes one call a stage.
 //!
 //! ```text
-//!  stage ──> Observers ──┬─ Stopwatch   ns and frames by stage, in one of 16 ticks
+//!  stage ──> Observers ──┬─ Stopwatch   ns and frames by stage, in one of 17 ticks
 //!                        ├─ Tracer      the steps of followed frames, the last drops
 //!                        └─ Sampling    frames and drops of this core, for the elephant detector
 //! ```
@@ -45,6 +45,12 @@ impl Observers {
     pub(super) fn tick(&mut self, now: Nanos) {
         self.stopwatch.tick();
         self.tracer.tick(now);
+    }
+
+    /// A tick ends, with or without progress.
+    #[inline]
+    pub(super) const fn ticked(&mut self, progress: bool) {
+        self.stopwatch.ticked(progress);
     }
 
     /// The first stage of a part of the walk begins.
