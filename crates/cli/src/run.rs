@@ -17,6 +17,7 @@ use std::time::Duration;
 use self::open::Open;
 use self::reload::Reload;
 use self::signals::Signals;
+use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
 use flowyard_operate::doctor::Wanted;
@@ -39,6 +40,7 @@ mod open;
 mod reload;
 mod signals;
 mod switch;
+mod user;
 
 pub(crate) use check::Check;
 pub(crate) use counters::Report;
@@ -106,7 +108,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", help_heading = "Operation")]
     metrics: Option<String>,
 
-    /// User to change to when all ports are open [default: do not change]
+    /// User to change to when all ports are open; root keeps root [default: flowyard if root starts it and there
+    /// is such a user, else no change]
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
     user: Option<String>,
 
@@ -139,6 +142,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         args.log.start(); // before the ports open, which report how
         open::warn_of_readable_secrets(&config, args);
     }
+    let becomes = Becomes::of(args)?;
+    if !args.check {
+        becomes.check(&config, args)?;
+    }
     let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
     let opened = Arc::clone(&is_open);
@@ -162,7 +169,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let setup = config.resolve().map_err(bad_input)?;
     // The last step that needs root.
     let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
-    open::give_up(&config, args, &Wanted::of(&setup))?;
+    open::give_up(&config, args, &Wanted::of(&setup), &becomes)?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     signals.started();
     let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;

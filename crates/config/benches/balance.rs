@@ -6,6 +6,10 @@
 //!
 //! `cargo bench -p flowyard-config --bench balance [most flows]`
 //!
+//! With the argument `cores`, the result is new connections per second of one core while 1 or 16 cores are configured,
+//! and the tables of the other 15 are empty or full. With `instructions-1`, `instructions-16` or `instructions-full` it is one
+//! such row, once, for an instruction counter.
+//!
 //! With the argument `hits`, only packets of 1,024 existing connections are sent, a fixed number in each
 //! mode, so that an instruction counter can compare two versions.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
@@ -60,6 +64,16 @@ fn hub(mode: Mode) -> Arc<Hub> {
 }
 
 fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance {
+    balancers(hub, 1, connections, opening_most).remove(0)
+}
+
+/// The balancers of `cores` cores.
+fn balancers(
+    hub: &Arc<Hub>,
+    cores: usize,
+    connections: usize,
+    opening_most: usize,
+) -> Vec<Balance> {
     let settings = BalanceSettings {
         connections,
         full_drops: false,
@@ -73,7 +87,7 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
         neighbour_fresh: 0,
         secret: Secret::FIXED,
     };
-    Balance::group(hub, 1, &settings).remove(0)
+    Balance::group(hub, cores, &settings)
 }
 
 /// The processor time of this thread, in nanoseconds.
@@ -212,7 +226,85 @@ fn hit(hub: &Arc<Hub>, flows: u32, packets: u32) -> f64 {
     bench.best(packets, flows, &mut work)
 }
 
+/// What the tables of the other cores have while one core receives new connections.
+#[derive(Clone, Copy)]
+enum Others {
+    None,
+    Empty,
+    Full,
+}
+
+/// Nanoseconds for each new connection of the first core, which find room, or replace the oldest ones.
+fn new_connections(hub: &Arc<Hub>, others: Others, is_flood: bool) -> f64 {
+    /// Connections that fit in each table.
+    const ROOM: u32 = 1 << 16;
+    let cores = if matches!(others, Others::None) { 1 } else { 16 };
+    let mut works = balancers(hub, cores, ROOM as usize, ROOM as usize);
+    let (mut bench, mut number) = (Bench::new(FlowKey::SYN), 0u32);
+    let mut fresh = || {
+        number += 1;
+        number
+    };
+    if matches!(others, Others::Full) {
+        for work in &mut works[1..] {
+            bench.run(ROOM, &mut Some(work), &mut fresh);
+        }
+    }
+    if is_flood {
+        bench.run(ROOM, &mut Some(&mut works[0]), &mut fresh);
+    }
+    let with = bench.run(ROOM, &mut Some(&mut works[0]), &mut fresh);
+    with - bench.run(ROOM, &mut None, &mut fresh)
+}
+
+/// New connections by the number of configured cores, in interleaved rounds: the median of each.
+fn by_cores() {
+    const ROUNDS: usize = 9;
+    let modes = [("dsr", Mode::Dsr), ("dnat", Mode::Dnat), ("fullnat", Mode::FullNat)];
+    println!("new connections of one core, million per second, the median of {ROUNDS} rounds");
+    println!(
+        "{:>20} | {:>7} | {:>16} | {:>16}",
+        "", "1 core", "16, others empty", "16, others full"
+    );
+    for (name, mode) in modes {
+        for is_flood in [false, true] {
+            let hub = hub(mode);
+            let all = [Others::None, Others::Empty, Others::Full];
+            let mut times = [const { Vec::new() }; 3];
+            for _ in 0..ROUNDS {
+                for (times, others) in times.iter_mut().zip(all) {
+                    times.push(new_connections(&hub, others, is_flood));
+                }
+            }
+            let [one, empty, full] = times.map(|mut times| {
+                times.sort_by(f64::total_cmp);
+                times[ROUNDS / 2]
+            });
+            let what = if is_flood { "replacing" } else { "stored" };
+            println!(
+                "{name:>8} {what:>11} | {:>7.2} | {:>7.2} ({:>5.2}x) | {:>7.2} ({:>5.2}x)",
+                1e3 / one,
+                1e3 / empty,
+                one / empty,
+                1e3 / full,
+                one / full
+            );
+        }
+    }
+}
+
 fn main() {
+    for arg in std::env::args() {
+        let others = match arg.as_str() {
+            "cores" => return by_cores(),
+            "instructions-1" => Others::None,
+            "instructions-16" => Others::Empty,
+            "instructions-full" => Others::Full,
+            _ => continue,
+        };
+        println!("{:.0} ns", new_connections(&hub(Mode::Dsr), others, false));
+        return;
+    }
     let modes = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip];
     if std::env::args().any(|arg| arg == "hits") {
         for mode in modes {

@@ -11,6 +11,7 @@ use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes};
 #[cfg(test)]
 mod answers;
 pub mod cuckoo;
+pub mod directory;
 pub mod exact;
 pub mod l2;
 pub mod linear;
@@ -22,6 +23,7 @@ pub mod spread;
 pub mod tuples;
 pub mod wildcard;
 
+pub use directory::{Directory, Listed};
 pub use exact::Exact;
 pub use l2::L2;
 pub use linear::Linear;

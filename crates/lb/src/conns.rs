@@ -29,9 +29,12 @@
 //! is allocated after `new`.
 //! Thread-safety: used by one core.
 
-use flowyard_flow::Secret;
+use std::sync::Arc;
+
+use flowyard_flow::table::Directory;
 use flowyard_frame::{LANES, Lanes, Nanos};
 
+mod beside;
 mod conn;
 mod index;
 mod key;
@@ -76,6 +79,10 @@ pub struct Conns {
     room: Room,
     /// By slot, the MAC address from which the client's packets come; empty if it is not stored.
     macs: Vec<[u8; 6]>,
+    /// The directory in which the entries are listed, and the number of this core.
+    listed: Option<(Arc<Directory>, u16)>,
+    /// The hashes of entries that were removed, and are still listed.
+    gone: Vec<u64>,
     timeouts: Timeouts,
 }
 
@@ -124,6 +131,8 @@ impl Conns {
             ports: Ports::new(capacity, has_locals),
             room: Room::new(),
             macs: Vec::new(),
+            listed: None,
+            gone: Vec::new(),
             capacity,
             len: 0,
             opening: 0,
@@ -132,35 +141,6 @@ impl Conns {
             lru: Lru::new(),
             timeouts,
         }
-    }
-
-    /// The same table, still empty, in which `secret` decides where entries are placed.
-    #[must_use]
-    pub fn with_secret(mut self, secret: Secret) -> Self {
-        self.index.rekey(secret.key("connections"));
-        self.ports.rekey(secret.key("local ports"));
-        self
-    }
-
-    /// The same table, which also stores the MAC address from which a client's packets come: 6 bytes for each
-    /// connection of the capacity.
-    #[must_use]
-    pub fn with_macs(self) -> Self {
-        Self { macs: vec![[0; 6]; self.capacity], ..self }
-    }
-
-    /// Stores the MAC address from which the packets of the connection in `slot` come.
-    #[inline]
-    pub fn set_mac(&mut self, slot: u32, mac: [u8; 6]) {
-        if let Some(old) = self.macs.get_mut(slot as usize) {
-            *old = mac;
-        }
-    }
-
-    /// The stored MAC address of the connection in `slot`.
-    #[must_use]
-    pub fn mac(&self, slot: u32) -> Option<[u8; 6]> {
-        self.macs.get(slot as usize).copied().filter(|mac| *mac != [0; 6])
     }
 
     /// Memory in bytes of a table for `capacity` connections when all slots are used.
@@ -406,6 +386,7 @@ impl Conns {
         if !self.index.insert(hash, slot) {
             return Err(Full);
         }
+        self.enlist(hash);
         if slot as usize == self.slots.len() {
             self.slots.push(conn); // never reallocates: the capacity is allocated
             self.ends.push(end);
@@ -447,6 +428,7 @@ impl Conns {
         self.unbind(slot);
         let hash = self.slots[slot as usize].key.hash(seed);
         self.index.remove(hash, slot);
+        self.unlist(hash);
         let old = &mut self.slots[slot as usize];
         (old.deadline, old.next) = (0, self.free);
         self.free = slot;

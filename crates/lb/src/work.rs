@@ -3,7 +3,7 @@
 //! ```text
 //!  5-tuple, hash ──> connections of this core ──hit──> backend ──> rewrite, output port
 //!                          │ miss
-//!                          ├─ entry in another core's table: use it (the flow was moved, or is split)
+//!                          ├─ the directory names another core: use the entry of its table (the flow was moved, or is split)
 //!                          ├─ to a service: choose a backend, enter; table full: Maglev alone (or drop)
 //!                          ├─ reply of a backend (DNAT, FullNAT) in a known connection: its source becomes the VIP
 //!                          └─ no service: forward as configured by 'pass', or drop
@@ -17,15 +17,13 @@
 //! reason; nothing is allocated after the start.
 //! Thread-safety: used by one core, except for the connection tables and the hub.
 
-use flowyard_frame::{Batch, Frag, LANES, Lanes, Nanos, proto};
+use flowyard_frame::{Batch, Frag, Lanes, Nanos, proto};
 use flowyard_pool::Pool;
 use flowyard_wire::LinkType;
 pub use flowyard_works::neighbour::Place;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{Work, todo};
-
-use crate::ConnKey;
 
 mod allowance;
 mod answers;
@@ -44,6 +42,7 @@ mod keep;
 mod leases;
 mod locals;
 mod neighbours;
+mod others;
 mod proxy;
 mod rewrite;
 mod strays;
@@ -73,19 +72,16 @@ impl Work for Balance {
                 others = others.with(lane);
             }
         }
-        let mut seen = Seen {
-            keys: [ConnKey::default(); LANES],
-            hashes: [0; LANES],
-            slots: [0; LANES],
-            ways: [None; LANES],
-        };
+        let mut seen = Seen::default();
         let missed = self.hits(batch, flows, now, &mut seen);
+        self.services(batch, missed, &mut seen);
         for lane in flows {
             let hash = seen.hashes[lane];
             let way = match (missed.has(lane), seen.ways[lane]) {
                 (false, Some(way)) => Missed::Way(way),
                 _ => {
-                    let way = self.miss(&batch.keys[lane], &seen.keys[lane], hash, now);
+                    let found = (seen.services[lane], &seen.keys[lane], hash);
+                    let way = self.miss(&batch.keys[lane], found, now);
                     if let Missed::Way(way) = &way {
                         self.note_mac(way, &seen.keys[lane], batch.keys[lane].eth_src);
                     }

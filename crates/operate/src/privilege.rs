@@ -9,8 +9,12 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use crate::accounts::{self, Account};
+use rustix::fs::{Access, access};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
@@ -59,7 +63,10 @@ impl User {
     }
 
     /// The user with this name, if there is one.
-    pub(crate) fn look_up(name: &str) -> io::Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// The lookup failed.
+    pub fn look_up(name: &str) -> io::Result<Option<Self>> {
         Ok(accounts::user(name)?.map(Self))
     }
 
@@ -74,6 +81,41 @@ impl User {
 
     pub(crate) const fn gid(self) -> u32 {
         self.0.gid
+    }
+
+    /// Whether this user, without capabilities and other groups than its own, has this access to each path. The
+    /// kernel answers, so access control lists and the folders above count, too. To be called by root.
+    ///
+    /// A thread changes to the user and ends; the process stays root.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or cannot change to the user.
+    pub fn may(self, paths: &[(&Path, Access)]) -> io::Result<Vec<bool>> {
+        let before = threads();
+        let ask = || -> io::Result<Vec<bool>> {
+            set_thread_groups(&[])?;
+            set_thread_gid(Gid::from_raw(self.0.gid))?;
+            set_thread_uid(Uid::from_raw(self.0.uid))?;
+            Ok(paths.iter().map(|&(path, wanted)| access(path, wanted).is_ok()).collect())
+        };
+        let asked = thread::scope(|scope| {
+            let thread = thread::Builder::new().name("access".into()).spawn_scoped(scope, ask)?;
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
+        });
+        // The kernel lists a thread for a moment after it has ended, and `give_up` refuses to run beside others.
+        for _ in 0..1000 {
+            if threads() <= before {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        asked
+    }
+
+    /// Whether this is root.
+    #[must_use]
+    pub const fn is_root(self) -> bool {
+        self.0.uid == 0
     }
 
     /// Changes to this user, without any capability or other group.
@@ -121,7 +163,7 @@ pub fn give_up(
     user: Option<User>,
     keep: CapabilitySet,
 ) -> Result<Vec<&'static str>, PrivilegeError> {
-    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    let threads = threads();
     if threads > 1 {
         return Err(PrivilegeError::Threads(threads));
     }
@@ -142,6 +184,11 @@ pub fn give_up(
     set_capabilities(None, few).map_err(io("giving up capabilities"))?;
     set_no_new_privs(true).map_err(io("setting no_new_privs"))?;
     Ok((had.effective - kept).iter_names().map(|(name, _)| name).collect())
+}
+
+/// The number of threads of this process.
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn seed() -> Result<String> {
 /// The queues under every order of events that the model checker finds.
 pub(super) fn loom(ci: &mut Ci) -> Result<()> {
     // Its own target folder: with other RUSTFLAGS everything would be built again.
-    let mut command = ci.cargo("test --release -p flowyard-queue --test loom");
+    let mut command = ci.cargo("test --release -p flowyard-queue -p flowyard-flow --test loom");
     run(command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom"))
 }
 

@@ -6,9 +6,10 @@
 use super::{File, Finding, scan};
 
 pub(super) fn check(files: &[File], findings: &mut Vec<Finding>) {
-    let folders = own_harness(files);
+    let (folders, standard) = programs(files);
     for file in files.iter().filter(|file| file.is_rust()) {
-        let is_own = folders.iter().any(|folder| file.path.starts_with(folder.as_str()));
+        let is_own = folders.iter().any(|folder| file.path.starts_with(folder.as_str()))
+            && !standard.contains(&file.path);
         let code = scan::code(&file.text);
         let code = String::from_utf8_lossy(&code);
         for (number, (line, code)) in (1..).zip(file.text.lines().zip(code.lines())) {
@@ -25,9 +26,10 @@ pub(super) fn check(files: &[File], findings: &mut Vec<Finding>) {
     }
 }
 
-/// The folders, or files, of the test programs that have a harness of their own.
-fn own_harness(files: &[File]) -> Vec<String> {
-    let mut folders = Vec::new();
+/// The folders, or files, of the test programs that have a harness of their own; and the files of those beside them that
+/// have not, which their manifest must name.
+fn programs(files: &[File]) -> (Vec<String>, Vec<String>) {
+    let (mut folders, mut standard) = (Vec::new(), Vec::new());
     for file in files.iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
         let Some((folder, _)) = file.path.rsplit_once('/') else { continue };
         for target in file.text.split("[[test]]").skip(1) {
@@ -37,6 +39,7 @@ fn own_harness(files: &[File]) -> Vec<String> {
                 Some(line.trim_start_matches([' ', '=']).trim_matches('"'))
             };
             if value("harness") != Some("false") {
+                standard.extend(value("name").map(|name| format!("{folder}/tests/{name}.rs")));
                 continue;
             }
             match (value("path"), value("name")) {
@@ -47,7 +50,7 @@ fn own_harness(files: &[File]) -> Vec<String> {
             }
         }
     }
-    folders
+    (folders, standard)
 }
 
 /// The folder of a program's modules, or the program itself if it has none.
@@ -62,10 +65,11 @@ mod tests {
     #[test]
     fn a_test_attribute_without_effect() {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
-        let manifest = "[[test]]\nname = \"main\"\nharness = false\n\n[dependencies]\n";
+        let manifest = "[[test]]\nname = \"main\"\nharness = false\n\n[[test]]\nname = \"loom\"\n\n[dependencies]\n";
         let files = [
             file("crates/a/Cargo.toml", manifest),
             file("crates/a/tests/x.rs", "\n#[test]\nfn f() {}"),
+            file("crates/a/tests/loom.rs", "\n#[test]\nfn f() {}"),
             file("crates/a/src/x.rs", "\n#[test]\nfn f() {}"),
             file("crates/b/Cargo.toml", "[[test]]\nname = \"main\"\n"),
             file("crates/b/tests/x.rs", "\n#[test]\nfn f() {}"),

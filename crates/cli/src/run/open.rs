@@ -8,12 +8,13 @@ use flowyard_operate::control::{self, Bound, Control, ControlError, SocketError}
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
-use flowyard_operate::privilege::{self, User};
+use flowyard_operate::privilege;
 use flowyard_yard::Handle;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Args;
+use super::user::Becomes;
 use crate::stop::{Stop, bad_input, failed};
 
 /// Sockets that are bound but not served yet.
@@ -136,20 +137,33 @@ pub(super) fn warn_of_readable_secrets(config: &Config, args: &Args) {
     }
 }
 
-/// Drops all capabilities that are not needed any more, and changes the user if one is given.
+/// Drops all capabilities that are not needed any more, and changes to the user.
 ///
 /// Captures are renamed to their final paths at the end. Root can write into a folder of another user only by
-/// a capability, which is kept if the run writes captures.
-pub(super) fn give_up(config: &Config, args: &Args, wanted: &Wanted) -> Result<(), Stop> {
-    let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
+/// a capability, which is kept if the run stays root and writes captures.
+pub(super) fn give_up(
+    config: &Config,
+    args: &Args,
+    wanted: &Wanted,
+    becomes: &Becomes,
+) -> Result<(), Stop> {
+    let (user, name, asked) = match becomes {
+        Becomes::Same { asked } => (None, None, *asked),
+        Becomes::Other { name, user, asked } => (Some(*user), Some(name), *asked),
+    };
     let ports = if args.drop_all_capabilities { &[][..] } else { &wanted.ports };
     let mut keep = privilege::to_open(ports.iter().map(|port| port.kind.as_str()));
     let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
-    if writes && args.user.is_none() && !args.drop_all_capabilities {
+    if writes && user.is_none() && !args.drop_all_capabilities {
         keep |= privilege::TO_WRITE;
     }
     let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
+        Err(error) if user.is_some() && !asked => {
+            // For example a container whose root may not change its user.
+            tracing::warn!("the user stays root: {error}");
+            return give_up(config, args, wanted, &Becomes::Same { asked: false });
+        }
         // An explicit --user must succeed, and commands must not inherit capabilities. Otherwise dropping
         // privileges is only a precaution, and its failure must not prevent the run.
         Err(error) if user.is_none() && !config.runs_commands() => {
@@ -160,14 +174,15 @@ pub(super) fn give_up(config: &Config, args: &Args, wanted: &Wanted) -> Result<(
     };
     let kept: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
     if !gone.is_empty() {
-        tracing::info!(count = gone.len(), ?kept, user = args.user, "capabilities dropped");
+        tracing::info!(count = gone.len(), ?kept, user = name, "capabilities dropped");
     }
-    if geteuid().is_root() {
+    if geteuid().is_root() && !asked {
         let kept = if kept.is_empty() { "none".into() } else { kept.join(", ") };
         tracing::warn!(
             "this instance keeps the user root (capabilities: {kept}): it can read and change every file of root; --user NAME changes \
              to another user, who needs write permission for the folders of captures and of the control socket, and \
-             read permission for the configuration"
+             read permission for the configuration. If the system has a user 'flowyard' (dist/flowyard.sysusers), that \
+             is the default; --user root keeps root without this warning"
         );
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
@@ -17,6 +18,8 @@ flowyard_testkit::tests! {
     no_capability_is_left_in_any_thread,
     root_writes_a_capture_into_a_folder_that_is_anothers needs [Need::Root],
     as_root_an_instance_changes_to_the_given_user needs [Need::Root],
+    as_root_an_instance_changes_to_the_user_flowyard needs [Need::Root, Need::Check(mounts)],
+    a_user_without_the_rights_that_the_run_needs_later_is_refused needs [Need::Root],
     logs_are_lines_of_json_and_a_reload_is_logged,
     logs_for_the_journal_have_its_levels_and_off_is_off,
     metrics_have_the_format_that_prometheus_reads,
@@ -64,7 +67,12 @@ fn root_writes_a_capture_into_a_folder_that_is_anothers() {
     );
     fs::write(&config, text).unwrap();
     std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
-    let ran = flowyard().arg("run").arg(&config).args(["--control", "none"]).output().unwrap();
+    let ran = flowyard()
+        .arg("run")
+        .arg(&config)
+        .args(["--control", "none", "--user", "root"])
+        .output()
+        .unwrap();
     assert!(ran.status.success(), "{}", crate::common::text(&ran.stderr));
     assert!(fs::metadata(&out).unwrap().len() > 1_000_000, "{}", crate::common::text(&ran.stdout));
 }
@@ -87,6 +95,116 @@ fn as_root_an_instance_changes_to_the_given_user() {
         .args(["--control", "none", "--user", "x y z"])
         .output();
     assert!(crate::common::text(&unknown.unwrap().stderr).contains("no user 'x y z'"));
+}
+
+/// Whether root may mount files in a namespace of its own here.
+fn mounts() -> Result<(), String> {
+    let tried = std::process::Command::new("unshare").args(["-m", "true"]).output();
+    let can = tried.is_ok_and(|tried| tried.status.success());
+    if can { Ok(()) } else { Err("mount namespaces".into()) }
+}
+
+/// `flowyard run` as root on a system that has the user flowyard.
+fn with_the_user_flowyard(folder: &std::path::Path, args: &[&str]) -> std::process::Command {
+    let passwd = folder.join("passwd");
+    let mut users = fs::read_to_string("/etc/passwd").unwrap();
+    users.push_str("flowyard:x:4242:4243::/:/bin/false\n");
+    fs::write(&passwd, users).unwrap();
+    let script = "mount --bind \"$0\" /etc/passwd && exec \"$@\"";
+    let mut run = std::process::Command::new("unshare");
+    run.args(["-m", "sh", "-c", script]).arg(passwd);
+    run.args([env!("CARGO_BIN_EXE_flowyard"), "run"]).arg(folder.join("yard.toml"));
+    run.args(["--control", "none"]).args(args).current_dir(crate::common::root());
+    run
+}
+
+/// A configuration that forwards a capture into another one in `folder`.
+fn writes_a_capture(folder: &std::path::Path) -> String {
+    let out = folder.join("out.pcap");
+    format!(
+        "[[port]]\nname = \"p\"\nkind = \"pcap\"\nin = \"captures/yard.pcap\"\nout = {out:?}\n\
+         [[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n"
+    )
+}
+
+fn as_root_an_instance_changes_to_the_user_flowyard() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(path.join("yard.toml"), config()).unwrap();
+    for (args, uid, said) in [
+        (&[][..], "4242", "cannot read this file, so SIGHUP will be refused"),
+        (&["--user", "root"][..], "0", ""),
+    ] {
+        let log = path.join("log");
+        let mut run = with_the_user_flowyard(path, args);
+        run.stdout(std::process::Stdio::null()).stderr(fs::File::create(&log).unwrap());
+        let mut child = run.spawn().unwrap();
+        let text = || fs::read_to_string(&log).unwrap();
+        wait("the instance", || {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "{}", text());
+            text().contains("running").then_some(())
+        });
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        assert_eq!(line("Uid:"), [uid; 4].join("\t"), "{}", text());
+        assert_eq!(line("CapEff:"), "0".repeat(16));
+        assert!(text().contains(said) && !text().contains("keeps the user root"), "{}", text());
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success(), "{}", text());
+    }
+    // A capture goes to a folder that the user may write to; to another one, nothing is begun.
+    fs::write(path.join("yard.toml"), writes_a_capture(path)).unwrap();
+    let refused = with_the_user_flowyard(path, &[]).output().unwrap();
+    let log = crate::common::text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{log}");
+    let said = format!(
+        "{}: the user 'flowyard', to which this instance changes, cannot create files in this folder, in which {} \
+         gets its name when the run ends; give that user the permission, or name another user with --user; --user root keeps root",
+        path.display(),
+        path.join("out.pcap").display()
+    );
+    assert!(log.contains(&said), "{log}");
+    assert!(fs::read_dir(path).unwrap().all(|file| !file.unwrap().path().ends_with("part")));
+    let kept = with_the_user_flowyard(path, &["--user", "root"]).output().unwrap();
+    assert!(kept.status.success(), "{}", crate::common::text(&kept.stderr));
+    std::os::unix::fs::chown(path, Some(4242), None).unwrap();
+    let ran = with_the_user_flowyard(path, &[]).output().unwrap();
+    assert!(ran.status.success(), "{}", crate::common::text(&ran.stderr));
+    assert!(fs::metadata(path.join("out.pcap")).unwrap().len() > 1_000_000);
+}
+
+fn a_user_without_the_rights_that_the_run_needs_later_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let config = folder.path().join("yard.toml");
+    fs::write(&config, writes_a_capture(folder.path())).unwrap();
+    let run = |user: &str| {
+        let mut run = flowyard();
+        run.arg("run").arg(&config).args(["--control", "none", "--user", user]).output().unwrap()
+    };
+    let refused = run("nobody");
+    let log = crate::common::text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{log}");
+    assert!(
+        log.contains("the user 'nobody', to which this instance changes, cannot create files"),
+        "{log}"
+    );
+    assert!(!folder.path().join("out.pcap").exists());
+    // The folder is open to the user, and one above it is not.
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    std::os::unix::fs::chown(&inner, Some(65_534), None).unwrap();
+    fs::write(&config, writes_a_capture(&inner)).unwrap();
+    assert_eq!(run("nobody").status.code(), Some(2));
+    assert!(run("root").status.success());
+    // As nobody with the permission it works.
+    std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
+    let ran = run("nobody");
+    assert!(ran.status.success(), "{}", crate::common::text(&ran.stderr));
 }
 
 fn logs_are_lines_of_json_and_a_reload_is_logged() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use flowyard_flow::table::Directory;
 use flowyard_lb::{Conns, LOCALS, Mode, PORTS, Service, ports_for_unestablished};
 
 use crate::{Config, ConfigError, WorkKind};
@@ -15,7 +16,7 @@ pub struct Capacity {
     pub connections: usize,
     /// The most unestablished connections among them.
     pub opening: usize,
-    /// Memory of the table of a core when it is full, in bytes.
+    /// Memory of the table of a core when it is full, and of its part of the directory, in bytes.
     pub bytes: usize,
     /// The services, in the order of the configuration.
     pub services: Vec<ServiceCapacity>,
@@ -110,7 +111,8 @@ impl Config {
             connections: settings.connections,
             opening: settings.opening_most,
             bytes: Conns::bytes(settings.connections, !settings.local.is_empty())
-                + if settings.returns { 6 * settings.connections } else { 0 },
+                + if settings.returns { 6 * settings.connections } else { 0 }
+                + if all > 1 { Directory::bytes(settings.connections * all) / all } else { 0 },
             services: self.services()?.into_iter().map(one).collect(),
         }))
     }

@@ -146,8 +146,11 @@ impl Conns {
 
     /// Begins a batch of packets: entries that are used from now on stay until the batch after it has ended.
     #[inline]
-    pub const fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.lru.batch = self.lru.batch.wrapping_add(1);
+        if !self.gone.is_empty() {
+            self.unlist_gone();
+        }
     }
 
     /// The number of batches since the last packet of an unestablished connection, modulo 2^16.

@@ -166,8 +166,7 @@ impl Balance {
             self.whose.set(Some(whose));
             return Some(reply);
         }
-        let others = (0..self.conns.len()).filter(|&core| core != self.core);
-        for core in std::iter::once(self.core).chain(others) {
+        for core in self.own_and_others(hash) {
             let Some(mut conns) = self.table(core) else { continue };
             let Some(slot) = conns.find(&own, hash, now) else { continue };
             let Some(conn) = conns.get(slot, now).copied() else { continue };

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_flow::Secret;
+use flowyard_flow::table::Directory;
 use flowyard_frame::Nanos;
 use flowyard_works::neighbour::{Neighbour, Neighbours, Place};
 
@@ -67,6 +68,8 @@ pub struct Balance {
     pub(super) turns: Turns,
     /// The connection table of each core.
     pub(super) conns: Arc<[Mutex<Conns>]>,
+    /// Which cores' tables have a connection; `None` if there is one core.
+    pub(super) directory: Option<Arc<Directory>>,
     /// The way and the hash of the flow, for fragments from clients.
     pub(super) fragments: Fragments<(Way, u64)>,
     /// The translation, for fragments from backends.
@@ -107,9 +110,16 @@ impl Balance {
     #[must_use]
     pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
         let (has_locals, secret) = (!settings.local.is_empty(), settings.secret);
-        let table = |_| {
+        let directory = (2..=Directory::CORES).contains(&cores).then(|| {
+            let entries = settings.connections.saturating_mul(cores);
+            Arc::new(Directory::new(cores, entries, secret.key("directory")))
+        });
+        let table = |core| {
             let table = Conns::new(settings.connections, settings.timeouts, has_locals);
-            let table = table.with_secret(secret);
+            let mut table = table.with_secret(secret);
+            if let Some(directory) = &directory {
+                table = table.with_directory(directory, core as u16);
+            }
             Mutex::new(if settings.returns { table.with_macs() } else { table })
         };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
@@ -132,6 +142,7 @@ impl Balance {
                 clients: clients.clone(),
                 turns,
                 conns: Arc::clone(&conns),
+                directory: directory.clone(),
                 fragments: Fragments::new(secret.key("fragments")),
                 answers: Fragments::new(secret.key("answers")),
                 leases: Leases::new(&settings.timeouts),
@@ -152,6 +163,8 @@ impl Balance {
 
     /// The connection table of a core, locked.
     pub(super) fn table(&self, core: usize) -> Option<MutexGuard<'_, Conns>> {
+        #[cfg(test)]
+        super::tests::ASKED.set(super::tests::ASKED.get() + usize::from(core != self.core));
         Some(self.conns.get(core)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -2,9 +2,11 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic};
+use crate::{
+    AllDown, Backend, Choice, ConnKey, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic,
+};
 use flowyard_flow::{Secret, parse};
-use flowyard_frame::{Action, FlowKey, To};
+use flowyard_frame::{Action, FlowKey, LANES, To};
 use flowyard_testkit::Build;
 use flowyard_wire::checksum::transport_checksum;
 use flowyard_wire::{Headers, Net, Verdict};
@@ -12,6 +14,11 @@ use proptest::prelude::*;
 
 use super::*;
 use flowyard_pool::Meta;
+
+thread_local! {
+    /// The tables of other cores that were searched.
+    pub(super) static ASKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -328,6 +335,7 @@ fn connections_are_counted_by_backend() {
     assert_eq!(sum(&hub.plan()), 0);
 }
 
+mod directory;
 mod errors;
 mod flood;
 mod operate;

@@ -31,6 +31,21 @@ pub(super) struct Seen {
     pub(super) hashes: [u64; LANES],
     pub(super) slots: [u32; LANES],
     pub(super) ways: [Option<Way>; LANES],
+    /// For lanes that missed: the service.
+    pub(super) services: [Option<u16>; LANES],
+}
+
+impl Default for Seen {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            keys: [ConnKey::default(); LANES],
+            hashes: [0; LANES],
+            slots: [0; LANES],
+            ways: [None; LANES],
+            services: [None; LANES],
+        }
+    }
 }
 
 /// The decision about a packet without an entry in this core's table.

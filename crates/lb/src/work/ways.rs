@@ -54,19 +54,42 @@ impl Balance {
         missed
     }
 
-    /// The way of a packet without an entry in this core's table, or whose entry needs another backend.
-    pub(super) fn miss(&mut self, key: &FlowKey, conn: &ConnKey, hash: u64, now: Nanos) -> Missed {
+    /// Finds the services of the lanes that missed, and fetches what the directory says about their connections, so that
+    /// the cache misses of all lanes overlap.
+    pub(super) fn services(&self, batch: &Batch, missed: Lanes, seen: &mut Seen) {
+        let mut found = Lanes::NONE;
+        for lane in missed {
+            let key = &batch.keys[lane];
+            let of = |dst| self.plan.service(dst, key.proto, key.dport);
+            seen.services[lane] = key.dst_ip().and_then(of);
+            if seen.services[lane].is_some() {
+                found = found.with(lane);
+            }
+        }
+        if let Some(directory) = &self.directory {
+            // A loop of its own, so short that the processor sees many of the lanes at once.
+            let mut warm = 0;
+            for lane in found {
+                warm ^= directory.fetch(seen.hashes[lane]);
+            }
+            std::hint::black_box(warm);
+        }
+    }
+
+    /// The way of a packet to a service, without an entry in this core's table, or whose entry needs another backend.
+    pub(super) fn miss(
+        &mut self,
+        key: &FlowKey,
+        (service, conn, hash): (Option<u16>, &ConnKey, u64),
+        now: Nanos,
+    ) -> Missed {
         let (flags, moves) = (key.tcp_flags, self.moves.load(Acquire));
         if Leases::<Way>::covers(flags)
             && let Some(way) = self.leases.get(conn, hash, now, moves)
         {
             return Missed::Way(way);
         }
-        let Some(service) =
-            key.dst_ip().and_then(|dst| self.plan.service(dst, key.proto, key.dport))
-        else {
-            return Missed::NoService;
-        };
+        let Some(service) = service else { return Missed::NoService };
         let plan = Arc::clone(&self.plan);
         // An earlier lane of the batch may have entered the connection.
         let found = |conns: &mut Conns, core: usize| {
@@ -81,7 +104,7 @@ impl Balance {
         if let Some((way, _)) = own {
             return Missed::Way(way);
         }
-        for core in (0..self.conns.len()).filter(|&core| core != self.core) {
+        for core in self.others(hash) {
             let Some((way, seen)) = self.table(core).and_then(|mut c| found(&mut c, core)) else {
                 continue;
             };
@@ -164,8 +187,7 @@ impl Balance {
 
     /// The way of the connection of a quoted packet, which does not open a connection.
     pub(super) fn way_of(&self, conn: &ConnKey, hash: u64, now: Nanos) -> Option<Way> {
-        let cores =
-            std::iter::once(self.core).chain((0..self.conns.len()).filter(|&c| c != self.core));
+        let cores = self.own_and_others(hash);
         let mut ways = cores.filter_map(|core| {
             let conns = self.table(core)?;
             let slot = conns.find(conn, hash, now)?;

@@ -366,24 +366,6 @@ fn a_hundred_thousand_forged_packets_leave_clients_served_in_every_mode() {
 }
 
 #[test]
-fn each_kind_of_flood_alone_leaves_clients_served() {
-    let none = Flood { syns: false, acks: false, datagrams: false, ..ALL };
-    let kinds = [
-        Flood { syns: true, ..none },
-        Flood { acks: true, ..none },
-        Flood { datagrams: true, ..none },
-    ];
-    for (seed, mode) in (10..).zip([Mode::Dsr, Mode::Dnat, Mode::FullNat]) {
-        for (kind, flood) in kinds.into_iter().enumerate() {
-            let mut run = Run::new((mode, Choice::Maglev), 1, &defaults(true), flood, seed);
-            let served = run.run();
-            run.check();
-            assert!(served[0] >= 99 && served[1] >= 99, "{mode:?}, flood {kind}: {served:?}");
-        }
-    }
-}
-
-#[test]
 fn a_slow_flood_of_acks_does_not_keep_services_closed() {
     // 66,000 forged ACKs at once, and then 72 a second, filled the table of 65,536 and kept it full.
     for mode in [Mode::Dsr, Mode::FullNat] {
@@ -497,3 +479,5 @@ fn a_service_keeps_to_its_limit_of_unestablished_connections() {
         assert_eq!((sum.evicted, sum.refused), ([0; 4], [1, 0, 0, 0]), "{mode:?}");
     }
 }
+
+mod claims;
