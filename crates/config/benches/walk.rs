@@ -155,7 +155,7 @@ fn one_flow(bencher: Bencher<'_, '_>, cores: u16) {
 
 /// Two ports that receive 64-byte frames of 8,192 flows, on threads. With two cores, each owns a port. Frames leave by
 /// the other port; with "own ports" by the one that they came in by.
-#[divan::bench(args = ["one core", "two cores", "own ports", "by hash"], sample_count = 20)]
+#[divan::bench(args = ["one core", "two cores", "own ports", "by hash"], sample_count = 10)]
 fn two_ports(bencher: Bencher<'_, '_>, mode: &str) {
     #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
     let start = std::time::Instant::now();
@@ -184,7 +184,7 @@ fn two_ports(bencher: Bencher<'_, '_>, mode: &str) {
         Build::new(&key).pad(60).write(&mut bytes);
         frames.push(0, LinkType::Ethernet, &bytes);
     }
-    const TIMES: u32 = 16;
+    const TIMES: u32 = 64;
     bencher
         .counter(ItemsCount::new(2 * TIMES as usize * frames.len()))
         .with_inputs(|| {

@@ -62,6 +62,9 @@ pub const FRAMES: usize = 1 << 26;
 /// Buffers that move between a core and the shared stack at a time.
 const CHAIN: usize = 32;
 
+/// How many buffers ahead memory is fetched.
+const AHEAD: usize = 12;
+
 /// Where a frame starts in its buffer: its [`Meta`] stands before.
 const START: usize = LINE;
 
@@ -117,6 +120,8 @@ pub struct Pool {
     arena: Arc<Arena>,
     /// Buffers this core may take; never more than two chains.
     free: Vec<u32>,
+    /// Whether other cores have written the buffers that this one takes: then they are fetched before they are used.
+    fetches: bool,
 }
 
 /// Cache lines of a buffer for frames of up to `bytes` bytes.
@@ -140,7 +145,8 @@ impl Pool {
 
     fn shaped(frames: usize, stride: usize) -> Result<Self, Layout> {
         let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride)?;
-        let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
+        let free = Vec::with_capacity(2 * CHAIN);
+        let mut pool = Self { arena: Arc::new(arena), free, fetches: false };
         for buf in (1..=pool.arena.numbers.count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
             let mut frame = unsafe { pool.arena.frame(buf, START as u16, 0) };
@@ -164,7 +170,14 @@ impl Pool {
     /// Another core's handle on the same buffers.
     #[must_use]
     pub fn share(&self) -> Self {
-        Self { arena: Arc::clone(&self.arena), free: Vec::with_capacity(2 * CHAIN) }
+        let free = Vec::with_capacity(2 * CHAIN);
+        Self { arena: Arc::clone(&self.arena), free, fetches: self.fetches }
+    }
+
+    /// Whether buffers are given back by other cores than those that take them, as where frames pass from core to core.
+    /// Then [`Pool::copy_batch`] fetches the memory of the next buffers ahead.
+    pub const fn set_fetches(&mut self, fetches: bool) {
+        self.fetches = fetches;
     }
 
     /// A frame of `len` bytes, whatever they are.
@@ -225,6 +238,13 @@ impl Pool {
                 self.arena.pop(&mut self.free);
             }
             let Some(buf) = self.free.pop() else { break };
+            if self.fetches
+                && let Some(next) = self.free.len().checked_sub(AHEAD)
+            {
+                let next = base.wrapping_add((self.free[next] - 1) as usize * stride);
+                fetch(next);
+                fetch(next.wrapping_add(START));
+            }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
             // meta; `data` is in no buffer that was free.
             unsafe {
@@ -455,6 +475,19 @@ impl Pool {
             None => (off, 0), // no bytes
         }
     }
+}
+
+/// Asks for the cache line at `line`, to write it. Any address is allowed.
+#[inline]
+fn fetch(line: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which reads and writes nothing that a program sees.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
 }
 
 /// Copies `data` to `to`. The lengths of most short frames are two copies of constant size, which overlap.

@@ -146,10 +146,12 @@ impl Yard {
         let (mail, boxes) = Mail::new(plan.cores.into(), parts.mailbox);
         let (mut cores, elephants) = (Vec::new(), Decisions::default());
         for (id, mailbox) in (0..plan.cores).zip(boxes) {
+            let mut pool = pool.share();
+            pool.set_fetches(plan.cores > 1);
             let shared = Shared {
                 places: Arc::clone(&places),
                 rules: Arc::clone(&rules),
-                pool: pool.share(),
+                pool,
                 mail: mail.clone(),
             };
             let mut core = core(plan, id, shared, mailbox, &mut parts)?;
