@@ -21,6 +21,7 @@ pub(crate) struct Fake {
     pub(crate) left: Cell<Option<u32>>,
     /// Whether the call at which the program is killed still takes effect.
     pub(crate) takes_effect: bool,
+    pub(crate) management: Vec<String>,
     /// A file that the kernel refuses to write.
     pub(crate) refused: Option<String>,
 }
@@ -63,6 +64,7 @@ impl Fake {
             );
         }
         put("/proc/interrupts".into(), table.trim_end());
+        put("/proc/sys/kernel/random/boot_id".into(), "5c8a");
         put("/proc/sys/net/core/rps_sock_flow_entries".into(), "0");
         put("/sys/devices/system/cpu/online".into(), "0-3");
         put("/sys/devices/system/node/online".into(), "0-1");
@@ -90,6 +92,7 @@ impl Fake {
             counters: names.collect(),
             left: Cell::new(None),
             takes_effect: false,
+            management: Vec::new(),
             refused: None,
         }
     }
@@ -159,6 +162,10 @@ impl Machine for Fake {
         self.is_killed()
     }
 
+    fn management(&self, _: &str) -> Vec<String> {
+        self.management.clone()
+    }
+
     fn index(&self, interface: &str) -> io::Result<u32> {
         if interface == "eth0" { Ok(2) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
     }
@@ -175,6 +182,15 @@ impl Machine for Fake {
     fn set_channels(&mut self, _: &str, counts: Counts) -> io::Result<()> {
         self.change()?;
         if counts.combined == 0 || counts.combined > self.channels.most.combined {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // A table that a user set stays, and forbids fewer channels (ethtool_check_max_channel).
+        let queues = self.channels.now.combined;
+        let is_users = |table: &[u32]| {
+            table.iter().enumerate().any(|(entry, queue)| *queue != entry as u32 % queues)
+        };
+        let table = self.rss.as_ref().map(|rss| rss.table.as_slice()).unwrap_or_default();
+        if is_users(table) && table.iter().any(|queue| *queue >= counts.combined) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         // Drivers fill the table again.

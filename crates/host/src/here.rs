@@ -14,6 +14,12 @@ pub fn interfaces() -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
+/// The addresses of an interface.
+#[must_use]
+pub fn addresses(interface: &str) -> Vec<std::net::IpAddr> {
+    sys::addresses(interface)
+}
+
 /// This machine, in the network namespace of the calling thread. `/sys` shows the network namespace in which
 /// it was mounted, which [`crate::State::read`] checks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +41,27 @@ impl Machine for Here {
     fn write(&mut self, path: &str, text: &str) -> io::Result<()> {
         // One write(2): the kernel takes the value of one call.
         fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn management(&self, interface: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        match flowyard_ports::live::default_route(interface) {
+            Ok(Some(_)) => all.push(format!("the default route is over {interface}")),
+            Ok(None) => {}
+            Err(error) => all.push(format!("the routes cannot be read ({error})")),
+        }
+        // Client's address and port, server's address and port.
+        let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+        let words: Vec<_> = connection.split(' ').collect();
+        if let [client, _, server, _] = words[..]
+            && let Ok(address) = server.parse()
+            && sys::addresses(interface).contains(&address)
+        {
+            all.push(format!(
+                "the SSH connection from {client} comes to the address {server} of {interface}"
+            ));
+        }
+        all
     }
 
     fn index(&self, interface: &str) -> io::Result<u32> {

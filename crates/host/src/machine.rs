@@ -103,6 +103,8 @@ pub trait Machine {
     fn names(&self, folder: &str) -> io::Result<Vec<String>>;
     /// Writes a file that exists.
     fn write(&mut self, path: &str, text: &str) -> io::Result<()>;
+    /// Why the machine may be managed over the interface, one sentence each; empty if nothing says that it is.
+    fn management(&self, interface: &str) -> Vec<String>;
     /// The kernel's index of an interface.
     fn index(&self, interface: &str) -> io::Result<u32>;
     /// The driver.

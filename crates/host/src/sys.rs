@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "ioctl(2) has no safe wrapper")]
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -46,6 +47,40 @@ const NO_TABLE: u32 = u32::MAX;
 pub(crate) fn index(interface: &str) -> io::Result<u32> {
     let fd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     rustix::net::netdevice::name_to_index(&fd, interface).map_err(io::Error::from)
+}
+
+/// The addresses of an interface; none if they cannot be read.
+pub(crate) fn addresses(interface: &str) -> Vec<IpAddr> {
+    let mut all = Vec::new();
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call writes one pointer to `list`; the list is freed below with the call that belongs to it.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return all;
+    }
+    let mut next = list;
+    // SAFETY: every pointer of the list is null or valid until freeifaddrs, names end with a zero byte, and an
+    // address has the structure of its family.
+    unsafe {
+        while let Some(one) = next.as_ref() {
+            let name = std::ffi::CStr::from_ptr(one.ifa_name);
+            if name.to_bytes() == interface.as_bytes() {
+                match one.ifa_addr.as_ref().map(|address| i32::from(address.sa_family)) {
+                    Some(libc::AF_INET) => {
+                        let address = one.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                        all.push(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes()));
+                    }
+                    Some(libc::AF_INET6) => {
+                        let address = one.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                        all.push(IpAddr::from(address.sin6_addr.s6_addr));
+                    }
+                    _ => {}
+                }
+            }
+            next = one.ifa_next;
+        }
+        libc::freeifaddrs(list);
+    }
+    all
 }
 
 pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
@@ -269,6 +304,8 @@ mod tests {
         assert_eq!(channels("lo").map_err(refused), Err(Some(libc::EOPNOTSUPP)));
         assert_eq!(rss("lo", 0).map_err(refused), Err(Some(libc::EOPNOTSUPP)));
         assert!(index("lo").unwrap() > 0);
+        assert!(addresses("lo").contains(&IpAddr::from([127, 0, 0, 1])));
+        assert!(addresses("none7").is_empty());
         for name in ["", "a-name-that-is-too-long", "no\0", "none7"] {
             assert!(driver(name).is_err());
         }
