@@ -173,8 +173,6 @@ fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
 
 /// The fields that the driver hashes by default, if it does not tell them and is modelled.
 fn profile_fields(state: &State, flow: FlowType) -> Option<flowyard_adapter::rss::Fields> {
-    let driver = &state.driver.value()?.name;
-    let profile =
-        flowyard_adapter::Profile::ALL.iter().find(|one| one.driver == driver.as_str())?;
+    let profile = state.profile()?;
     Some(profile.rss?.fields.get(flow))
 }

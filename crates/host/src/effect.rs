@@ -21,7 +21,8 @@ pub struct Effect {
     pub unknown: f64,
     /// The share of the received frames in each receive queue; empty if it is not predictable.
     pub queues: BTreeMap<u32, f64>,
-    /// The load of the busiest CPU in relation to the mean of the CPUs that are used or could be used; 1 is even.
+    /// The load of the busiest CPU in relation to the mean over the CPUs that today's settings or the planned ones
+    /// use; 1 is even.
     pub imbalance: Option<f64>,
     /// The share of the flows for which the adapter chooses one CPU for both directions, if it receives both.
     pub both_directions: Option<f64>,
@@ -36,7 +37,7 @@ pub struct Effect {
 
 /// The effect of a card on traffic.
 #[must_use]
-pub fn effect(state: &State, card: &Card, traffic: &Traffic) -> Effect {
+pub(crate) fn effect(state: &State, card: &Card, traffic: &Traffic) -> Effect {
     let all = traffic.frames().max(1) as f64;
     let (mut cpus, mut queues) = (BTreeMap::new(), BTreeMap::new());
     let (mut unknown, mut both, mut decided) = (0.0, 0_u64, 0_u64);
@@ -81,7 +82,7 @@ pub fn effect(state: &State, card: &Card, traffic: &Traffic) -> Effect {
     let far: Option<f64> =
         cpus.iter().map(|(cpu, share)| near(cpu).map(|near| if near { 0.0 } else { *share })).sum();
     Effect {
-        imbalance: imbalance(state, card, &cpus),
+        imbalance: None,
         both_directions: (decided > 0).then(|| rounded(both as f64 / decided as f64)),
         numa_crossings: far.filter(|_| unknown == 0.0).map(rounded),
         locality: None,
@@ -97,15 +98,21 @@ pub(crate) fn rounded(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
-/// The busiest CPU in relation to the mean over the CPUs that the queues interrupt.
-fn imbalance(state: &State, card: &Card, cpus: &BTreeMap<u32, f64>) -> Option<f64> {
-    let most = cpus.values().copied().reduce(f64::max)?;
-    let mut used: Vec<u32> = cpus.keys().copied().collect();
-    used.extend((0..state.queues()?).filter_map(|queue| card.cpu_of(queue)));
+/// Sets the imbalance of two effects, in relation to the mean over the CPUs that either of them can use.
+pub(crate) fn compare(effects: [(&mut Effect, &Card); 2], state: &State) {
+    let mut used: Vec<u32> = Vec::new();
+    for (effect, card) in &effects {
+        used.extend(effect.cpus.keys());
+        used.extend((0..state.queues().unwrap_or(0)).filter_map(|queue| card.cpu_of(queue)));
+    }
     used.sort_unstable();
     used.dedup();
-    let sum: f64 = cpus.values().sum();
-    (sum > 0.0).then(|| rounded(most * used.len() as f64 / sum))
+    for (effect, _) in effects {
+        let most = effect.cpus.values().copied().reduce(f64::max);
+        let sum: f64 = effect.cpus.values().sum();
+        let ratio = most.filter(|_| sum > 0.0).map(|most| most * used.len() as f64 / sum);
+        effect.imbalance = ratio.map(rounded);
+    }
 }
 
 /// The longest time for which a frame is assumed to wait in its queue, in seconds.
@@ -113,7 +120,7 @@ const WAIT: f64 = 0.001;
 
 /// What changing from one card to another does to flows.
 #[must_use]
-pub fn change(from: &Card, to: &Card, traffic: &Traffic) -> Change {
+pub(crate) fn change(from: &Card, to: &Card, traffic: &Traffic) -> Change {
     let (mut moved, mut frames) = (0, 0.0);
     let seconds = traffic.seconds().max(WAIT);
     for flow in traffic.flows() {

@@ -1,11 +1,10 @@
 //! The goals of plans, and the changes that serve them.
 
-use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{FlowType, HashFields, Rss, RssConfig};
 use flowyard_frame::FlowKey;
 
 use crate::card::Card;
-use crate::effect::{change, effect, rounded};
+use crate::effect::{change, compare, effect, rounded};
 use crate::plan::{Observed, Plan, Refusal, Step};
 use crate::setting::{Setting, Settings, settings_of};
 use crate::state::{State, fields_in};
@@ -73,6 +72,16 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
             None => wish.refusals.push(unknown(state, &setting, &to)),
         }
     }
+    let assumed: Vec<_> =
+        state.fields.iter().filter(|(_, fields)| fields.value().is_none()).collect();
+    if let (Some(profile), None, false) = (state.profile(), card.why_not(), assumed.is_empty()) {
+        let names: Vec<_> = assumed.iter().map(|(flow, _)| flow.as_str()).collect();
+        wish.notes.push(format!(
+            "The driver does not tell the hashed fields of {}; the prediction assumes those of the profile {}.",
+            names.join(", "),
+            profile.name
+        ));
+    }
     for writer in &state.writers {
         wish.notes.push(format!(
             "{} (process {}) runs and {}: stop it, or exclude the settings of this plan from it",
@@ -84,6 +93,9 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
             .push("There was no received traffic, so the effect is not predicted.".to_owned());
     }
     let after = Card::new(state, &planned);
+    let mut today = effect(state, &card, traffic);
+    let mut then = effect(state, &after, traffic);
+    compare([(&mut today, &card), (&mut then, &after)], state);
     Plan {
         interface: state.interface.clone(),
         driver: state.driver.value().map(|driver| driver.name.clone()).unwrap_or_default(),
@@ -97,8 +109,8 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
         commands: steps.iter().map(|one| one.setting.command(&state.interface, &one.to)).collect(),
         steps,
         refusals: wish.refusals,
-        today: effect(state, &card, traffic),
-        planned: effect(state, &after, traffic),
+        today,
+        planned: then,
         change: change(&card, &after, traffic),
         notes: wish.notes,
         made_for: settings,
@@ -131,10 +143,7 @@ fn unknown(state: &State, setting: &Setting, to: &str) -> Refusal {
 
 /// Takes back hash fields that the adapter's profile says its driver refuses.
 fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
-    let driver = state.driver.value().map_or("", |driver| &driver.name);
-    let Some(profile) = Profile::ALL.iter().find(|profile| profile.driver == driver) else {
-        return;
-    };
+    let Some(profile) = state.profile() else { return };
     let fields = |setting: &Setting| matches!(setting, Setting::Fields(_));
     if profile.rss.is_none() || !wish.changes.keys().any(fields) {
         return;

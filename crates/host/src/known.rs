@@ -8,6 +8,7 @@ use serde::Serialize;
 /// A value of the machine. In JSON it is the value itself, or `{"unknown": "the reason"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 pub enum Known<T> {
     /// The value.
     Value(T),

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus;
 use crate::files::{self, SOCK_FLOW_ENTRIES, hex};
-use crate::flow_types::{FLOW_TYPES, fields_of, flow_type, letters};
+use crate::flow_types::{fields_of, flow_type, letters};
 use crate::known::Known;
 use crate::machine::{Counts, Machine};
 use crate::state::State;
@@ -300,6 +300,7 @@ fn counts(value: &str) -> Option<Counts> {
 mod tests {
     use super::*;
     use crate::fake::Fake;
+    use crate::flow_types::FLOW_TYPES;
 
     #[test]
     fn every_setting_has_one_name() {

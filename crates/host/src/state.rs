@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flowyard_adapter::Profile;
 use flowyard_adapter::rss::Fields;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -200,6 +201,19 @@ impl State {
         add("CPUs", self.cpus.why());
         add("counters of the driver", self.counters.why());
         all
+    }
+
+    /// The model of the adapter: of those with this driver, the one whose table has as many entries.
+    #[must_use]
+    pub fn profile(&self) -> Option<&'static Profile> {
+        let driver = self.driver.value()?.name.as_str();
+        let entries = self.rss.value().map_or(0, |rss| rss.table.len());
+        let has = |profile: &&Profile| {
+            let is = |reta: u16| usize::from(reta) == entries;
+            profile.rss.is_some_and(|rss| is(rss.reta) || rss.reta_vf.is_some_and(is))
+        };
+        let all = || Profile::ALL.iter().filter(|profile| profile.driver == driver);
+        all().find(has).or_else(|| all().next())
     }
 
     /// Number of receive queues that frames can arrive on: the channels that receive, or the kernel's queues.

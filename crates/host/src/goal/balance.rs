@@ -8,8 +8,11 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     let near = ask.near();
     let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
     let (Some(mut entries), None) = (entries, ask.card.why_not()) else {
-        let limit = ask.state.rss.why().or(ask.card.why_not()).unwrap_or("there is one queue");
-        wish.refuse("entries of the indirection table", limit, "ETHTOOL_GRSSH");
+        let (limit, source) = match ask.state.rss.why().or(ask.card.why_not()) {
+            Some(why) => (why, "ETHTOOL_GRSSH"),
+            None => ("there is one queue", "ETHTOOL_GCHANNELS"),
+        };
+        wish.refuse("entries of the indirection table", limit, source);
         if near.len() > 1 {
             ask.spread_by_rps(&near, "the adapter does not spread, so the kernel does", wish);
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::fake::Fake;
 use crate::machine::Machine as _;
 use crate::setting::table;
+use flowyard_adapter::Profile;
 use std::collections::BTreeMap;
 
 fn traffic(flows: u32) -> Traffic {
@@ -161,6 +162,19 @@ fn fields_that_the_driver_refuses_are_not_planned() {
     let plan = made(&fake, &Goal::Symmetric);
     let planned = plan.steps.iter().any(|step| step.setting == Setting::Fields("tcp4".into()));
     assert!(planned, "back to addresses, which virtio can do: {:?}", plan.refusals);
+}
+
+#[test]
+fn fields_that_a_driver_does_not_tell_are_assumed_with_a_note() {
+    let mut fake = Fake::virtio();
+    fake.fields.clear();
+    let plan = made(&fake, &Goal::Balance);
+    assert!(plan.notes.iter().any(|note| note.contains("profile virtio")), "{:?}", plan.notes);
+    assert_eq!(plan.today.why_unknown, None);
+    fake.driver = "nobody".to_owned();
+    let plan = made(&fake, &Goal::Balance);
+    let why = plan.today.why_unknown.unwrap();
+    assert!(why.contains("does not tell the hashed fields of ipv4"), "{why}");
 }
 
 #[test]

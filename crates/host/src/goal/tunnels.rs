@@ -1,6 +1,5 @@
 //! Tunnels: what the adapter hashes of a tunnelled frame decides whether the connections inside spread.
 
-use flowyard_adapter::Profile;
 use flowyard_adapter::profile::Tunnels;
 use flowyard_frame::proto;
 
@@ -35,9 +34,7 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     if plain == 0 {
         return;
     }
-    let driver = ask.state.driver.value().map_or("", |driver| &driver.name);
-    let profile = Profile::ALL.iter().find(|profile| profile.driver == driver);
-    match profile.map(|profile| (profile.tunnels, profile.name)) {
+    match ask.state.profile().map(|profile| (profile.tunnels, profile.name)) {
         Some((Tunnels::Inner, name)) => wish.notes.push(format!(
             "The {name} hashes the inner header of {plain} GRE or IP in IP flows: they spread already."
         )),
