@@ -158,6 +158,29 @@ impl Rss {
         })
     }
 
+    /// RSS with the settings that were read from a card, whatever its profile says of them. SCTP is hashed by the
+    /// fields of its flow type.
+    ///
+    /// # Errors
+    /// When the key is shorter than 40 bytes, or the length of the table is not a power of two.
+    pub fn of_card(
+        key: &[u8],
+        fields: HashFields,
+        hfunc: Hfunc,
+        reta: Vec<u16>,
+    ) -> Result<Self, Error> {
+        let name = "card";
+        let (got, want) = (reta.len(), reta.len().next_power_of_two());
+        if got != want {
+            return Err(Error::RetaLength { name, got, want: want as u16 });
+        }
+        let toeplitz =
+            Toeplitz::new(key).map_err(|bad| Error::KeyLength { name, got: bad.len, want: 40 })?;
+        let queues = reta.iter().max().map_or(1, |most| most.saturating_add(1));
+        let (sctp, ipv6_ex, clamped_from) = (SctpHash::AsIp, false, None);
+        Ok(Self { toeplitz, fields, hfunc, reta, queues, clamped_from, sctp, ipv6_ex })
+    }
+
     /// The number of queues that RSS spreads over.
     #[must_use]
     pub const fn queues(&self) -> u16 {

@@ -52,6 +52,8 @@ pub(crate) struct Cores {
     /// The time at which the interrupt stage of each core is idle again, for policies that pass frames
     /// to other cores.
     dispatchers: Vec<Nanos>,
+    /// The core that each queue interrupts; queues behind the end interrupt cores in turn.
+    of_queue: Vec<u16>,
 }
 
 impl Cores {
@@ -62,13 +64,22 @@ impl Cores {
             dispatch: delays.dispatch,
             cores: (0..cores as usize).map(core).collect(),
             dispatchers: vec![0; cores as usize],
+            of_queue: Vec::new(),
         }
+    }
+
+    /// These cores, with the core that each queue interrupts.
+    pub(crate) fn with_queues(self, of_queue: Vec<u16>) -> Self {
+        Self { of_queue, ..self }
     }
 
     /// The core that `queue` interrupts.
     #[inline]
     pub(crate) fn of_queue(&self, queue: u16) -> u16 {
-        queue % self.cores.len() as u16
+        match self.of_queue.get(queue as usize) {
+            Some(core) => *core,
+            None => queue % self.cores.len() as u16,
+        }
     }
 
     /// Whether `core` exists.
@@ -116,6 +127,14 @@ mod tests {
 
     fn delays(service: Nanos, extra: Vec<Nanos>) -> Delays {
         Delays { service, dispatch: 10, extra }
+    }
+
+    #[test]
+    fn queues_interrupt_the_cores_that_are_named_or_all_in_turn() {
+        let cores = Cores::new(2, &delays(100, vec![]));
+        assert_eq!([0, 1, 2].map(|queue| cores.of_queue(queue)), [0, 1, 0]);
+        let cores = cores.with_queues(vec![1, 1]);
+        assert_eq!([0, 1, 2].map(|queue| cores.of_queue(queue)), [1, 1, 0]);
     }
 
     #[test]

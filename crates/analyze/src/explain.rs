@@ -27,7 +27,8 @@ pub struct Explanation {
     pub adapter: String,
     /// Number of receive queues.
     pub queues: u16,
-    /// Number of cores; queue q interrupts core q modulo this number.
+    /// Number of cores; queue q interrupts core q modulo this number, or the core that the settings of an interface
+    /// name.
     pub cores: u16,
     /// The hash key of RSS in hexadecimal; `null` if the adapter has no RSS.
     pub rss_key: Option<String>,

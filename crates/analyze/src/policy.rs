@@ -107,7 +107,8 @@ impl Running {
             name: spec.name(),
             title: spec.title(),
             policy,
-            cores: Cores::new(setup.cores, &setup.delays),
+            cores: Cores::new(setup.cores, &setup.delays)
+                .with_queues((0..setup.queues).map(|queue| setup.core_of(queue)).collect()),
             tally: Tally::new(number, setup.queues, setup.cores, setup.window),
             occupancy: Series::default(),
         })

@@ -21,6 +21,8 @@ pub struct Setup {
     pub queues: u16,
     /// Number of cores; queue q interrupts core q modulo this number, which also transmits by it.
     pub cores: u16,
+    /// The core that each queue interrupts, by its number, instead; empty if none is known.
+    pub queue_cores: Vec<u16>,
     /// Hash key, hash fields and hash function.
     pub rss: RssConfig,
     /// Where the hash key comes from.
@@ -219,6 +221,7 @@ impl Setup {
             adapter,
             queues: if hashes { 16 } else { 1 },
             cores: 16,
+            queue_cores: Vec::new(),
             rss: RssConfig::default(),
             key_source: KeySource::Microsoft,
             local: Local::default(),
@@ -235,6 +238,12 @@ impl Setup {
             flow_cnt: 2048,
             policies,
         }
+    }
+
+    /// The core that `queue` interrupts.
+    pub(crate) fn core_of(&self, queue: u16) -> u16 {
+        let known = self.queue_cores.get(usize::from(queue)).copied();
+        known.filter(|core| *core < self.cores).unwrap_or(queue % self.cores)
     }
 
     /// Checks that the adapter supports the policies.

@@ -54,7 +54,8 @@ pub struct SetupSummary {
     pub rss_key: String,
     /// Where the hash key comes from, such as `Microsoft's published test key` or `read from eth0.rss`.
     pub rss_key_source: String,
-    /// Number of cores; queue q interrupts core q modulo this number.
+    /// Number of cores; queue q interrupts core q modulo this number, or the core that the settings of an interface
+    /// name.
     pub cores: u16,
     /// The side of each connection on which the host is: `server`, `client`, `all` (a monitor) or the
     /// addresses of the host.

@@ -25,12 +25,17 @@ Examples:
   flowyard analyze captures/yard.pcap
   flowyard analyze big.pcapng.gz --adapter e810 --queues 32 --policy rss,arfs,yard
   flowyard analyze captures/yard.pcap --migrate-every 50ms --html report.html
+  flowyard analyze --interface eth0 --seconds 10
   tcpdump -w - -c 100000 | flowyard analyze -")]
 pub(crate) struct Args {
     /// Capture files to read one after another: pcap or pcapng, also compressed by gzip; - is
     /// standard input
-    #[arg(required = true, value_name = "CAPTURE")]
+    #[arg(required_unless_present = "seconds", value_name = "CAPTURE")]
     captures: Vec<String>,
+
+    /// Analyze the live traffic of --interface for this many seconds, its headers only
+    #[arg(long, value_name = "N", conflicts_with = "captures", requires = "interface", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
 
     #[command(flatten)]
     model: ModelArgs,
@@ -73,6 +78,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
     let page = OutFile::new(args.html.as_ref(), "page")?;
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
+    if let (Some(seconds), Some(interface)) = (args.seconds, args.model.interface()) {
+        let mut frames = crate::live::frames(interface, Duration::from_secs(seconds.into()))?;
+        analyzer.read(&format!("interface {interface}"), &mut frames, |_| {})?;
+        return report(analyzer, args, page);
+    }
     let ender = crate::interrupt::ender().map_err(failed("catching signals"))?;
     let mut files = args.captures.iter();
     while let Some(file) = files.next().filter(|_| !ender.has_ended()) {
@@ -90,6 +100,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if ender.has_ended() {
         tell("interrupted; the report is about the packets that were read until then");
     }
+    report(analyzer, args, page)
+}
+
+/// Prints and writes the results.
+fn report(analyzer: Analyzer, args: &Args, page: Option<OutFile<'_>>) -> Result<(), Stop> {
     let analysis = analyzer.finish();
     is_of_the_host(&analysis)?;
     let command = output::command_line();

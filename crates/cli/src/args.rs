@@ -13,6 +13,7 @@ use flowyard_frame::Nanos;
 use self::rss::RssArgs;
 use crate::stop::{Stop, bad_input};
 
+mod here;
 mod rss;
 
 /// Parses a number of threads, which cannot be 0.
@@ -32,6 +33,16 @@ pub(crate) struct ModelArgs {
     /// Adapter model to simulate; `flowyard adapters` lists them [default: x520]
     #[arg(long, value_name = "NAME", help_heading = "Adapter")]
     adapter: Option<String>,
+
+    /// Take the settings of this interface of this machine as they are now: adapter, queues, RSS key,
+    /// indirection table, hashed fields, interrupts, addresses
+    #[arg(
+        long,
+        value_name = "IFACE",
+        conflicts_with_all = ["rss_from", "rss_hash", "udp", "indirection"],
+        help_heading = "Adapter"
+    )]
+    interface: Option<String>,
 
     /// Number of receive queues, 1 to 1024 [default: 16, or as --rss-from says, or 1 for an adapter
     /// without RSS]
@@ -66,9 +77,10 @@ pub(crate) struct ModelArgs {
     cores: Option<u16>,
 
     /// Which end of each connection is the simulated host: server, client, all (a monitor, which
-    /// receives every packet), or the host's addresses or networks, separated by commas
-    #[arg(long, value_name = "END", default_value = "server", help_heading = "Host")]
-    local: Local,
+    /// receives every packet), or the host's addresses or networks, separated by commas [default: server,
+    /// or the addresses of --interface]
+    #[arg(long, value_name = "END", help_heading = "Host")]
+    local: Option<Local>,
 
     /// Which application thread reads a connection (thread T starts on core T): round-robin, service
     /// (one thread per service), hash, or a list of PORT=CORE separated by commas
@@ -116,9 +128,19 @@ enum FilterMemory {
 }
 
 impl ModelArgs {
+    /// The interface whose settings are taken.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+
     /// The setup that these arguments describe. `analyze` adds its own thresholds and window.
     pub(crate) fn setup(&self) -> Result<Setup, Stop> {
-        let name = self.adapter.as_deref().unwrap_or(DEFAULT_ADAPTER);
+        let here = self.interface.as_deref().map(here::read).transpose()?;
+        let name = match (&self.adapter, &here) {
+            (Some(name), _) => name.as_str(),
+            (None, Some(here)) => here.adapter()?,
+            (None, None) => DEFAULT_ADAPTER,
+        };
         let adapter = Profile::find(name).ok_or_else(|| {
             let names: Vec<_> = Profile::ALL.iter().map(|profile| profile.name).collect();
             bad_input(format!(
@@ -126,8 +148,11 @@ impl ModelArgs {
                 names.join(", ")
             ))
         })?;
-        let port = self.rss.port()?;
-        if let (None, Some(port)) = (&self.adapter, &port) {
+        let port = match &here {
+            Some(here) => here.port(),
+            None => self.rss.port()?,
+        };
+        if let (None, None, Some(port)) = (&self.adapter, &here, &port) {
             rss::is_of_default(port, adapter)?;
         }
         let queues = self.queues.or(port.as_ref().and_then(|port| port.queues));
@@ -135,7 +160,8 @@ impl ModelArgs {
         if queues == 0 || queues > 1024 {
             return Err(bad_input(format!("--queues: must be 1 to 1024, not {queues}")));
         }
-        let cores = self.cores.unwrap_or(queues.max(if adapter.rss.is_some() { 1 } else { 16 }));
+        let cores = self.cores.or(here.as_ref().and_then(here::Interface::cores));
+        let cores = cores.unwrap_or(queues.max(if adapter.rss.is_some() { 1 } else { 16 }));
         if cores == 0 || cores > 1024 {
             return Err(bad_input(format!("--cores: must be 1 to 1024, not {cores}")));
         }
@@ -157,13 +183,17 @@ impl ModelArgs {
                 "--sample-rate: must be at least 1; to turn ATR off, leave it out of --policy",
             ));
         }
-        let (rss, key_source) = self.rss.config(adapter, port)?;
+        let (rss, key_source) = self.rss.config(adapter, port, self.interface.as_deref())?;
+        let own = here.as_ref().and_then(here::Interface::local);
+        let local = self.local.clone().or(own).unwrap_or_default();
+        let queue_cores = here.map(|here| here.queue_cores(queues)).unwrap_or_default();
         Ok(Setup {
             queues,
             cores,
             rss,
             key_source,
-            local: self.local.clone(),
+            local,
+            queue_cores,
             consumers: self.consumer.clone(),
             migrate_every: nanos(self.migrate_every),
             seed: self.seed,

@@ -22,7 +22,8 @@ Examples:
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211'
   flowyard explain captures/yard.pcap:1234 --adapter x520 --expect-queue 7
   flowyard explain 'udp [2001:db8::1]:4000 > [2001:db8::2]:53' --adapter e810 --json
-  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3")]
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0")]
 pub(crate) struct Args {
     /// The flow as the adapter receives it, as 'PROTO SRC:PORT > DST:PORT'; or CAPTURE:N for packet N
     /// (from 1) of a capture file, with all learned tables in the state in which that packet found them

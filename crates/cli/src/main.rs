@@ -6,6 +6,7 @@
 
 mod adapters;
 mod analyze;
+mod apply;
 mod args;
 mod bench;
 mod calibrate;
@@ -15,13 +16,17 @@ mod explain;
 mod figures;
 mod health_commands;
 mod help;
+mod host;
 mod interrupt;
 mod lb;
+mod live;
 mod logs;
 mod manual;
 mod nic;
 mod outfile;
 mod output;
+mod plan;
+mod prove;
 mod run;
 mod schema;
 mod show;
@@ -29,6 +34,7 @@ mod stop;
 mod switch;
 mod top;
 mod trace;
+mod watch_host;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -73,6 +79,20 @@ enum Command {
     Calibrate(calibrate::Args),
     /// Recompute the tables and figures of the source papers and print both numbers side by side
     Figures(figures::Args),
+    /// Show the settings of an interface that decide where its frames go: RSS, interrupts, RPS, XPS
+    Host(host::Args),
+    /// Plan changes of an interface's settings for a goal, such as balance, and predict their effect
+    Plan(plan::Args),
+    /// Apply a plan: journal first, read back, undo unless confirmed
+    Apply(apply::Apply),
+    /// Undo the newest change that `flowyard apply` made to an interface
+    Undo(apply::Undo),
+    /// Confirm a change that `flowyard apply --confirm-within` would undo
+    Confirm(apply::Confirm),
+    /// Show by live traffic that flows reach the queues and CPUs that are predicted for them
+    Prove(prove::Args),
+    /// Report changes of an interface's settings by other programs, and traffic that leaves the prediction
+    WatchHost(watch_host::Args),
     /// List the network adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Simulate a programmable network adapter cycle by cycle, running real firmware
@@ -113,6 +133,13 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Figures(args) => figures::run(&args),
+        Command::Host(args) => host::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Undo(args) => apply::undo_last(&args),
+        Command::Confirm(args) => apply::confirm(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::WatchHost(args) => watch_host::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),

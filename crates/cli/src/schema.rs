@@ -18,8 +18,8 @@ use crate::figures::Results;
 use crate::stop::{Stop, bad_input};
 use crate::switch::{document as switch, events};
 use crate::{
-    adapters, analyze, bench, calibrate, doctor, explain, figures, lb, nic, run as yard, show, top,
-    trace,
+    adapters, analyze, apply, bench, calibrate, doctor, explain, figures, host, lb, nic, plan,
+    prove, run as yard, show, top, trace, watch_host,
 };
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 52] = [
+const ALL: [Printed; 57] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -82,6 +82,11 @@ const ALL: [Printed; 52] = [
     row("lb-trace", lb::TRACE, document::<LbTrace>),
     row("lb-change", lb::CHANGE, document::<LbChange>),
     row("doctor", doctor::SCHEMA, document::<doctor::Report>),
+    row("host", host::SCHEMA, document::<flowyard_host::State>),
+    row("plan", plan::SCHEMA, document::<flowyard_host::Plan>),
+    row("apply", apply::SCHEMA, document::<apply::Changed>),
+    row("prove", prove::SCHEMA, document::<flowyard_host::Proof>),
+    row("watch-host", watch_host::SCHEMA, document::<watch_host::Event>),
     row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
     row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
     row("figures", figures::SCHEMA, document::<Results<'_>>),

@@ -51,6 +51,15 @@ impl Frames {
         self.push_record(Record { time, wire_len, interface: 0, link, at: 0, len: wire_len }, data);
     }
 
+    /// Adds the first bytes of a frame that was `wire_len` bytes long, captured at `time` on interface 0.
+    ///
+    /// # Panics
+    /// If there are more than 4 GiB of bytes.
+    pub fn push_front(&mut self, time: Nanos, link: LinkType, data: &[u8], wire_len: u32) {
+        let len = u32::try_from(data.len()).expect("a frame is shorter than 4 GiB");
+        self.push_record(Record { time, wire_len, interface: 0, link, at: 0, len }, data);
+    }
+
     fn push_record(&mut self, record: Record, data: &[u8]) {
         self.records.push(Record { at: self.bytes.len(), ..record });
         self.bytes.extend_from_slice(data);

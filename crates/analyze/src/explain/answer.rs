@@ -265,7 +265,7 @@ fn rss_answer(rss: &Rss, key: &FlowKey, setup: &Setup) -> RssAnswer {
         entries: rss.reta().len() as u32,
         verdict: Verdict {
             queue: Some(explained.queue),
-            core: Some(explained.queue % setup.cores),
+            core: Some(setup.core_of(explained.queue)),
             stage: if explained.hash.is_some() { "rss" } else { "no_hash" }.to_owned(),
             why: explained.why,
         },
@@ -289,7 +289,7 @@ fn fdir_answer(
     let has_rules = setup.policies.iter().any(|spec| matches!(spec, Spec::Fdir(_)));
     let verdict = ruled.unwrap_or_else(|| Verdict {
         queue: Some(packet.rss_queue),
-        core: Some(packet.rss_queue % setup.cores),
+        core: Some(setup.core_of(packet.rss_queue)),
         stage: if packet.hash.is_some() { "rss" } else { "no_hash" }.to_owned(),
         why: "no rules are given (--policy fdir=FILE), so RSS decides".to_owned(),
     });

@@ -72,17 +72,26 @@ impl RssArgs {
         &self,
         adapter: &Profile,
         port: Option<Printed>,
+        interface: Option<&str>,
     ) -> Result<(RssConfig, KeySource), Stop> {
         let Some(limits) = adapter.rss else {
             return Ok((RssConfig::default(), KeySource::Microsoft));
         };
         let port_key = port.as_ref().and_then(|port| port.key.clone());
-        let (key, source) = match (&self.rss_key, port_key, &self.rss_from) {
-            (None, Some(key), Some(file)) => (key, KeySource::File(file.display().to_string())),
+        let from = self.rss_from.as_ref().map(|file| file.display().to_string());
+        let from = from.or_else(|| interface.map(|name| format!("the interface {name}")));
+        let (key, source) = match (&self.rss_key, port_key, from) {
+            (None, Some(key), Some(from)) => (key, KeySource::File(from)),
             (Some(text), Some(_), _) => {
+                let whose = if interface.is_some() { "--interface" } else { "--rss-from" };
                 return Err(bad_input(format!(
-                    "--rss-key: --rss-from has a key, too; leave out --rss-key {text}"
+                    "--rss-key: {whose} has a key, too; leave out --rss-key {text}"
                 )));
+            }
+            (None, None, _) if interface.is_some() => {
+                return Err(bad_input(
+                    "--interface: its driver does not give the RSS key; if you know it, write --rss-key KEY",
+                ));
             }
             (text, ..) => given(text.as_deref().unwrap_or("microsoft"), &limits)?,
         };

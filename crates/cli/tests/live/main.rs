@@ -8,6 +8,7 @@
 
 mod balance;
 mod bench;
+mod host;
 mod run;
 mod yard;
 
@@ -22,6 +23,7 @@ const PING: Need = Need::Program("ping");
 flowyard_testkit::tests! {
     mod balance needs [LIVE, NAMESPACES, IP, ETHTOOL, PING, Need::Program("nginx"), Need::Program("curl")],
     mod bench needs [LIVE, NAMESPACES, IP],
+    mod host needs [LIVE, NAMESPACES, IP, ETHTOOL],
     mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod documents;
 mod explain;
 mod figures;
+mod host;
 mod limits;
 mod nic;
 mod operate;
@@ -33,6 +34,7 @@ flowyard_testkit::tests! {
     mod documents,
     mod explain,
     mod figures,
+    mod host,
     mod limits,
     mod nic,
     mod operate,

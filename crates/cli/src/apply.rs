@@ -1,0 +1,259 @@
+//! `flowyard apply`, `undo` and `confirm`: changes the settings of an interface as a plan says, and back.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flowyard_host::journal::{self, Journal};
+use flowyard_host::{Failure, Here, Plan, Undone, apply, dangers, undo, undo_journal};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::args::nanos;
+use crate::stop::{Stop, bad_input, failed};
+use crate::{live, output, plan, prove};
+
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.changed/1";
+
+/// Where journals are, unless `--journal` names another folder.
+const FOLDER: &str = "/var/lib/flowyard";
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard apply plan.json
+  flowyard apply plan.json --prove 5 --confirm-within 60s
+
+With --confirm-within the change is undone unless another shell runs `flowyard confirm IFACE` in that time, or if
+this command is ended before. After a kill or a power failure `flowyard undo IFACE` restores the settings. The
+command needs CAP_NET_ADMIN, and permission to write the files of sysfs and procfs that the plan names.
+
+The exit status is 0 if the change was applied (and confirmed), 1 if it failed and was undone, 2 if the plan is
+refused; then nothing was changed.")]
+pub(crate) struct Apply {
+    /// The plan, as `flowyard plan -o FILE` writes it
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// Undo the change unless it is confirmed within this time, such as 60s
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    confirm_within: Option<Duration>,
+
+    /// Compare the live traffic of this many seconds with the prediction, as `flowyard prove` does, and undo the
+    /// change if flows come elsewhere
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    prove: Option<u32>,
+
+    /// Apply the plan also if its interface carries the default route or the SSH connection of this command
+    #[arg(long)]
+    allow_management: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+struct Common {
+    /// Folder of the journals, from which changes are undone
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    journal: PathBuf,
+
+    /// Print JSON (schema flowyard.changed/1) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard undo eth0
+  flowyard undo eth0 --forget
+
+The newest change is undone. A setting that another program has changed since then is reported and left as it
+is; the exit status is then 1.")]
+pub(crate) struct Undo {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    interface: String,
+
+    /// Delete the newest journal and leave the settings as they are
+    #[arg(long)]
+    forget: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard confirm eth0")]
+pub(crate) struct Confirm {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    interface: String,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What was changed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Changed {
+    /// The interface.
+    interface: String,
+    /// `applied`, `unchanged` (the plan has no steps), `undone`, `obsolete` (the machine was restarted, or the
+    /// interface made again, so there was nothing to undo), `forgotten` or `confirmed`.
+    outcome: String,
+    /// The settings that were changed, and read back.
+    settings: Vec<String>,
+    /// The journal; after an undo it does not exist any more. `null` if nothing was changed.
+    journal: Option<String>,
+}
+
+impl Common {
+    fn report(
+        &self,
+        interface: &str,
+        outcome: &str,
+        settings: Vec<String>,
+        journal: Option<&Path>,
+    ) -> Result<(), Stop> {
+        let journal = journal.map(|path| path.display().to_string());
+        if !self.json {
+            let mut text = format!("{interface}: {outcome}");
+            if !settings.is_empty() {
+                let _infallible = write!(text, ", {} settings read back", settings.len());
+            }
+            if let (Some(journal), "applied") = (&journal, outcome) {
+                let _infallible = write!(text, "; journal {journal}");
+            }
+            return output::text(&(text + "\n"));
+        }
+        let (interface, outcome) = (interface.to_owned(), outcome.to_owned());
+        output::json(SCHEMA, Changed { interface, outcome, settings, journal })
+    }
+}
+
+pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
+    let plan = read(&args.plan)?;
+    let interface = plan.interface.as_str();
+    if plan.steps.is_empty() {
+        return args.common.report(interface, "unchanged", Vec::new(), None);
+    }
+    let dangers = dangers(&Here, &plan);
+    if !dangers.is_empty() && !args.allow_management {
+        return Err(bad_input(format!(
+            "{interface} may carry the connection over which this machine is managed: {}; add --allow-management, best \
+             with --confirm-within 60s",
+            dangers.join("; ")
+        )));
+    }
+    let ended = live::flag()?;
+    let journal = apply(&mut Here, &plan, &args.common.journal).map_err(stop)?;
+    let journal = match args.prove {
+        Some(seconds) => proven(interface, seconds, journal)?,
+        None => journal,
+    };
+    if let Some(time) = args.confirm_within {
+        let path = journal.path.clone();
+        output::note(&format!(
+            "{interface}: applied; undone in {} unless `flowyard confirm {interface}` is run",
+            humantime::format_duration(time)
+        ));
+        let (clock, end) = (crate::clock::new(), nanos(time));
+        loop {
+            if journal::is_confirmed(&path).map_err(failed("reading the journal"))? {
+                break;
+            }
+            if clock() >= end || ended.load(Ordering::Relaxed) {
+                return unconfirmed(interface, journal);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let settings = plan.steps.iter().map(|step| step.setting.to_string()).collect();
+    args.common.report(interface, "applied", settings, Some(&journal.path))
+}
+
+/// Undoes a change unless live traffic comes where it is predicted.
+fn proven(interface: &str, seconds: u32, journal: Journal) -> Result<Journal, Stop> {
+    let proof = prove::measure(interface, Duration::from_secs(seconds.into()));
+    let why = match proof.map(|proof| (prove::verdict(&proof), proof.differing_flows)) {
+        Ok((Ok(()), _)) => return Ok(journal),
+        // Without traffic nothing speaks against the change.
+        Ok((Err(why), 0)) => {
+            output::note(&format!("{interface}: {why}"));
+            return Ok(journal);
+        }
+        Ok((Err(why), _)) => why.to_string(),
+        Err(stop) => stop.to_string(),
+    };
+    undo_journal(&mut Here, journal).map_err(stop)?;
+    Err(Stop::Failed(anyhow::anyhow!("{interface}: {why}; the change was undone")))
+}
+
+/// Undoes a change that was not confirmed.
+fn unconfirmed(interface: &str, journal: Journal) -> Result<(), Stop> {
+    undo_journal(&mut Here, journal).map_err(stop)?;
+    Err(Stop::Failed(anyhow::anyhow!("{interface}: not confirmed in time; the change was undone")))
+}
+
+fn read(path: &Path) -> Result<Plan, Stop> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        bad_input(format!("{name}: {error}; name a plan of `flowyard plan -o`"))
+    })?;
+    let wrong = |why: String| {
+        bad_input(format!("{name}: this is not a plan: {why}; make one with `flowyard plan -o`"))
+    };
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let schema = value.get("schema").and_then(|schema| schema.as_str());
+    if schema != Some(plan::SCHEMA) {
+        return Err(wrong(format!(
+            "its schema is {}, not {}",
+            schema.unwrap_or("missing"),
+            plan::SCHEMA
+        )));
+    }
+    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+}
+
+/// A plan that does not fit is bad input; all else is a failure.
+fn stop(failure: Failure) -> Stop {
+    match failure {
+        Failure::Different(_) | Failure::Nothing(..) => bad_input(failure),
+        _ => Stop::Failed(failure.into()),
+    }
+}
+
+/// The newest journal of an interface.
+fn newest(interface: &str, folder: &Path) -> Result<PathBuf, Stop> {
+    let newest = journal::list(folder, interface).map_err(failed("reading the journals"))?.pop();
+    let folder = folder.display().to_string();
+    newest.ok_or_else(|| bad_input(Failure::Nothing(interface.to_owned(), folder)))
+}
+
+pub(crate) fn undo_last(args: &Undo) -> Result<(), Stop> {
+    let (interface, common) = (args.interface.as_str(), &args.common);
+    let path = newest(interface, &common.journal)?;
+    if args.forget {
+        let journal = Journal::open(&path).map_err(failed("opening the journal"))?;
+        journal.delete().map_err(failed("deleting the journal"))?;
+        return common.report(interface, "forgotten", Vec::new(), Some(&path));
+    }
+    match undo(&mut Here, interface, &common.journal).map_err(stop)? {
+        Undone::Restored(settings) => {
+            let settings = settings.iter().map(ToString::to_string).collect();
+            common.report(interface, "undone", settings, Some(&path))
+        }
+        Undone::Obsolete => common.report(interface, "obsolete", Vec::new(), Some(&path)),
+    }
+}
+
+pub(crate) fn confirm(args: &Confirm) -> Result<(), Stop> {
+    let path = newest(&args.interface, &args.common.journal)?;
+    journal::confirm(&path).map_err(failed("writing the journal"))?;
+    args.common.report(&args.interface, "confirmed", Vec::new(), Some(&path))
+}

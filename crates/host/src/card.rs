@@ -1,0 +1,178 @@
+//! What the adapter would do with a frame under given settings: queue and CPU.
+
+use std::collections::BTreeMap;
+
+use flowyard_adapter::Rss;
+use flowyard_adapter::rss::{FlowType, HashFields, Hfunc};
+use flowyard_frame::FlowKey;
+
+use crate::cpus;
+use crate::setting::{Setting, Settings, table};
+use crate::state::{State, fields_in};
+
+/// The receive side under given settings.
+#[derive(Clone, Debug)]
+pub struct Card {
+    rss: Option<Rss>,
+    /// Why the queue of a flow is not known.
+    why: Option<String>,
+    queues: u32,
+    /// The CPU that a queue interrupts, if it is one.
+    cpus: BTreeMap<u32, u32>,
+    /// The CPUs of RPS of a queue.
+    rps: BTreeMap<u32, Vec<u32>>,
+}
+
+/// Where a flow's frames are processed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On this CPU.
+    Cpu(u32),
+    /// On one of these CPUs, chosen by a hash with a secret key.
+    OneOf(Vec<u32>),
+    /// On the CPU that the interrupt happens to run on.
+    Unknown,
+}
+
+impl Card {
+    /// The card of `state`, under `settings` instead of its own.
+    #[must_use]
+    pub fn new(state: &State, settings: &Settings) -> Self {
+        let (rss, why) = match rss(state, settings) {
+            Ok(rss) => (Some(rss), None),
+            Err(why) => (None, Some(why)),
+        };
+        let list = |text: &String| cpus::from_list(text).unwrap_or_default();
+        let mut of_queue = BTreeMap::new();
+        for one in state.interrupts.value().into_iter().flatten() {
+            let Some(&queue) = one.rx_queue.value() else { continue };
+            let planned = settings.get(&Setting::Affinity(one.irq)).map(list);
+            let affinity = planned.as_deref().or(one.affinity.value().map(Vec::as_slice));
+            let is_changed = planned.as_ref() != one.affinity.value();
+            let effective = one.effective.value().filter(|_| !is_changed).map(Vec::as_slice);
+            let single = |cpus: Option<&[u32]>| match cpus {
+                Some([cpu]) => Some(*cpu),
+                _ => None,
+            };
+            let cpu = single(affinity).or_else(|| single(effective));
+            of_queue.extend(cpu.map(|cpu| (queue, cpu)));
+        }
+        let rps = settings.iter().filter_map(|(setting, value)| match setting {
+            Setting::Rps(queue) => Some((*queue, list(value))),
+            _ => None,
+        });
+        Self {
+            rss,
+            why,
+            queues: state.queues().unwrap_or(1),
+            cpus: of_queue,
+            rps: rps.filter(|(_, cpus)| !cpus.is_empty()).collect(),
+        }
+    }
+
+    /// Why the queue of a flow is not known; `None` if it is.
+    #[must_use]
+    pub fn why_not(&self) -> Option<&str> {
+        if self.queues == 1 { None } else { self.why.as_deref() }
+    }
+
+    /// The CPU that a queue interrupts, if it is one.
+    #[must_use]
+    pub fn cpu_of(&self, queue: u32) -> Option<u32> {
+        self.cpus.get(&queue).copied()
+    }
+
+    /// The hash of a flow, if the adapter computes one.
+    #[must_use]
+    pub fn hash(&self, key: &FlowKey) -> Option<u32> {
+        self.rss.as_ref()?.hash(key)
+    }
+
+    /// The entry of the table that decides the queue of a flow.
+    #[must_use]
+    pub fn entry(&self, key: &FlowKey) -> Option<usize> {
+        let rss = self.rss.as_ref()?;
+        rss.hash(key).map(|hash| rss.index(hash).into())
+    }
+
+    /// The queue of a flow, if it is known.
+    #[must_use]
+    pub fn queue(&self, key: &FlowKey) -> Option<u32> {
+        match &self.rss {
+            Some(rss) => Some(rss.queue(rss.hash(key)).into()),
+            None => (self.queues == 1).then_some(0),
+        }
+    }
+
+    /// Where the frames of a flow are processed.
+    #[must_use]
+    pub fn place(&self, key: &FlowKey) -> Place {
+        let Some(queue) = self.queue(key) else { return self.place_without_queue() };
+        let Some(cpus) = self.rps.get(&queue) else {
+            return self.cpus.get(&queue).map_or(Place::Unknown, |cpu| Place::Cpu(*cpu));
+        };
+        match (self.hash(key), cpus.as_slice()) {
+            (_, [cpu]) => Place::Cpu(*cpu),
+            (Some(hash), cpus) => {
+                let slot = (u64::from(hash) * cpus.len() as u64) >> 32;
+                Place::Cpu(cpus[slot as usize])
+            }
+            (None, cpus) => Place::OneOf(cpus.to_vec()),
+        }
+    }
+
+    /// Where the frames of a flow are processed whose queue is not known: RPS decides if it is the same for every
+    /// queue.
+    fn place_without_queue(&self) -> Place {
+        let mut sets = (0..self.queues).map(|queue| self.rps.get(&queue));
+        match sets.next().flatten() {
+            Some(first) if sets.all(|set| set == Some(first)) => match first.as_slice() {
+                [cpu] => Place::Cpu(*cpu),
+                cpus => Place::OneOf(cpus.to_vec()),
+            },
+            _ => Place::Unknown,
+        }
+    }
+}
+
+/// RSS as the card has it, or the reason for which it cannot be predicted.
+fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
+    let rss = match (state.rss.value(), state.rss.why()) {
+        (Some(rss), _) => rss,
+        (None, why) => return Err(why.unwrap_or_default().to_owned()),
+    };
+    let function = match (rss.function.value().map(String::as_str), &*rss.transformation) {
+        (Some("toeplitz"), "none") => Hfunc::Toeplitz,
+        (Some("toeplitz"), "symmetric-xor") => Hfunc::SymmetricXor,
+        (function, transformation) => {
+            let function = function.unwrap_or("unknown");
+            return Err(format!(
+                "the hash function is {function} with the transformation {transformation}; toeplitz is modelled, \
+                 plain and with symmetric-xor"
+            ));
+        }
+    };
+    let key = settings.get(&Setting::Key).ok_or("the driver does not give the RSS key")?;
+    let digits = key.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    let key: Vec<u8> = digits.collect::<Option<_>>().ok_or("the RSS key cannot be read")?;
+    let entries = settings.get(&Setting::Table).and_then(|text| table(text));
+    let entries = entries.ok_or("the driver gives no indirection table")?;
+    let table = entries.iter().map(|queue| *queue as u16).collect();
+    let mut fields = HashFields::ALL_PORTS;
+    for flow in FlowType::ALL {
+        let text = settings.get(&Setting::Fields(flow.name().to_owned()));
+        let known = text.and_then(|text| fields_in(text));
+        let known = known.or_else(|| profile_fields(state, flow));
+        fields = fields.with(
+            flow,
+            known.ok_or_else(|| format!("the driver does not tell the hashed fields of {flow}"))?,
+        );
+    }
+    Rss::of_card(&key, fields, function, table).map_err(|error| error.to_string())
+}
+
+/// The fields that the driver hashes by default, if it does not tell them and is modelled.
+fn profile_fields(state: &State, flow: FlowType) -> Option<flowyard_adapter::rss::Fields> {
+    let profile = state.profile()?;
+    Some(profile.rss?.fields.get(flow))
+}

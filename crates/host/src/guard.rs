@@ -1,0 +1,15 @@
+//! Whether a plan could cut the connection over which the machine is managed.
+
+use crate::machine::Machine;
+use crate::plan::Plan;
+
+/// Why the plan could move or interrupt the connection over which the machine is managed: its interface carries
+/// that connection or the default route. Empty if it does not.
+#[must_use]
+pub fn dangers(machine: &dyn Machine, plan: &Plan) -> Vec<String> {
+    let changes: Vec<_> = plan.steps.iter().map(|step| step.setting.to_string()).collect();
+    if changes.is_empty() {
+        return Vec::new();
+    }
+    machine.management(&plan.interface)
+}

@@ -1,0 +1,184 @@
+//! What was changed, on the disk before the change: enough to restore it after the program was killed or the
+//! power failed.
+//!
+//! ```text
+//!  IFACE.1.journal   line 1: the interface, the boot, and every step with the value before and after
+//!                    "begin 0" "done 0" "begin 1" ...  "confirmed"
+//! ```
+//!
+//! The first line is complete on the disk before the first change; the others are appended and may be torn. A
+//! journal is deleted when its steps have been undone.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Step;
+
+/// The first line of a journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// The interface.
+    pub interface: String,
+    /// The kernel's index of the interface: another interface of the same name has another.
+    pub index: u32,
+    /// The boot of the machine (`/proc/sys/kernel/random/boot_id`): a restart forgets all settings.
+    pub boot: String,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// An open journal, which no other process has open.
+#[derive(Debug)]
+pub struct Journal {
+    /// The file.
+    pub path: PathBuf,
+    /// What is restored.
+    pub header: Header,
+    /// Steps that were begun, and those of them that are done.
+    pub begun: Vec<usize>,
+    /// Steps after which the setting was read back.
+    pub done: Vec<usize>,
+    /// Whether the user confirmed the change.
+    pub confirmed: bool,
+    file: File,
+}
+
+/// The journals of an interface in `folder`, the oldest first.
+///
+/// # Errors
+/// When the folder cannot be read. A folder that does not exist has no journals.
+pub fn list(folder: &Path, interface: &str) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let number = |path: &PathBuf| -> Option<u32> {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix(interface)?.strip_prefix('.')?.strip_suffix(".journal")?.parse().ok()
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = paths.filter_map(|path| Some((number(&path)?, path))).collect();
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+impl Journal {
+    /// Writes a new journal. When this returns, it is on the disk.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn create(folder: &Path, header: Header) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let last = list(folder, &header.interface)?.pop();
+        let number = |path: &Path| {
+            let stem = path.file_stem()?.to_str()?;
+            stem.rsplit('.').next()?.parse::<u32>().ok()
+        };
+        let next = last.as_deref().and_then(number).unwrap_or(0) + 1;
+        let path = folder.join(format!("{}.{next}.journal", header.interface));
+        let mut text = serde_json::to_string(&header).map_err(io::Error::other)?;
+        text.push('\n');
+        // A complete file appears under the name, or none.
+        let temporary = path.with_extension("new");
+        let mut new = File::create(&temporary)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(folder)?.sync_all()?;
+        Self::open(&path)
+    }
+
+    /// Opens a journal.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not a journal, or another process has it open.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = File::options().read(true).append(true).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "another flowyard applies or undoes this journal now; wait until it has ended",
+            ),
+            TryLockError::Error(error) => error,
+        })?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        let header: Header = serde_json::from_str(first).map_err(|error| {
+            let what = format!("{}: this is not a journal: {error}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
+        let (begun, done, confirmed) = progress(rest);
+        Ok(Self { path: path.to_owned(), header, begun, done, confirmed, file })
+    }
+
+    /// Appends a line; when this returns, it is on the disk.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.file.sync_data()
+    }
+
+    /// Records that a step begins.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn begin(&mut self, step: usize) -> io::Result<()> {
+        self.append(&format!("begin {step}"))?;
+        self.begun.push(step);
+        Ok(())
+    }
+
+    /// Records that the setting of a step was read back.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn done(&mut self, step: usize) -> io::Result<()> {
+        self.append(&format!("done {step}"))?;
+        self.done.push(step);
+        Ok(())
+    }
+
+    /// Deletes the journal, when its steps have been undone.
+    ///
+    /// # Errors
+    /// When the file cannot be deleted.
+    pub fn delete(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+}
+
+/// Records that the user confirms the change. The process that applies it has the journal open.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn confirm(path: &Path) -> io::Result<()> {
+    let mut file = File::options().append(true).open(path)?;
+    file.write_all(b"confirmed\n")?;
+    file.sync_data()
+}
+
+/// Whether the user confirmed the change.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn is_confirmed(path: &Path) -> io::Result<bool> {
+    let text = fs::read_to_string(path)?;
+    Ok(progress(text.split_once('\n').map_or("", |(_, rest)| rest)).2)
+}
+
+/// The steps that were begun, those that are done, and whether the change was confirmed. The last line may be
+/// torn: it counts only with its end.
+fn progress(text: &str) -> (Vec<usize>, Vec<usize>, bool) {
+    let (mut begun, mut done, mut confirmed) = (Vec::new(), Vec::new(), false);
+    for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        match line.split_once(' ') {
+            Some(("begin", step)) => begun.extend(step.parse::<usize>()),
+            Some(("done", step)) => done.extend(step.parse::<usize>()),
+            _ => confirmed |= line == "confirmed",
+        }
+    }
+    (begun, done, confirmed)
+}
