@@ -1,0 +1,91 @@
+//! The machine that the program runs on.
+
+use std::fs;
+use std::io::{self, Write as _};
+
+use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
+use crate::sys;
+
+/// The names of the interfaces in the network namespace of the calling thread.
+#[must_use]
+pub fn interfaces() -> Vec<String> {
+    let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
+    text.lines().filter_map(name).collect()
+}
+
+/// This machine, in the network namespace of the calling thread. `/sys` shows the network namespace in which
+/// it was mounted, which [`crate::State::read`] checks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here;
+
+impl Machine for Here {
+    fn read(&self, path: &str) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(folder)?.flatten();
+        let mut names: Vec<_> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> io::Result<()> {
+        // One write(2): the kernel takes the value of one call.
+        fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn index(&self, interface: &str) -> io::Result<u32> {
+        sys::index(interface)
+    }
+
+    fn driver(&self, interface: &str) -> io::Result<Driver> {
+        sys::driver(interface)
+    }
+
+    fn channels(&self, interface: &str) -> io::Result<Channels> {
+        sys::channels(interface)
+    }
+
+    fn set_channels(&mut self, interface: &str, counts: Counts) -> io::Result<()> {
+        sys::set_channels(interface, counts)
+    }
+
+    fn rss(&self, interface: &str, context: u32) -> io::Result<Rss> {
+        sys::rss(interface, context)
+    }
+
+    fn set_table(&mut self, interface: &str, table: &[u32]) -> io::Result<()> {
+        sys::set_rss(interface, Some(table), None)
+    }
+
+    fn set_key(&mut self, interface: &str, key: &[u8]) -> io::Result<()> {
+        sys::set_rss(interface, None, Some(key))
+    }
+
+    fn fields(&self, interface: &str, flow_type: u32) -> io::Result<u64> {
+        sys::fields(interface, flow_type)
+    }
+
+    fn set_fields(&mut self, interface: &str, flow_type: u32, fields: u64) -> io::Result<()> {
+        sys::set_fields(interface, flow_type, fields)
+    }
+
+    fn features(&self, interface: &str) -> io::Result<Vec<Feature>> {
+        sys::features(interface)
+    }
+
+    fn coalesce(&self, interface: &str) -> io::Result<Coalesce> {
+        sys::coalesce(interface)
+    }
+
+    fn counters(&self, interface: &str) -> io::Result<Vec<(String, u64)>> {
+        sys::counters(interface)
+    }
+
+    fn rules(&self, interface: &str) -> io::Result<Rules> {
+        sys::rules(interface)
+    }
+}

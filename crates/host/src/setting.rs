@@ -1,0 +1,341 @@
+//! One setting of the machine, and its value as text: what plans change and journals restore.
+//!
+//! | setting | value |
+//! |---|---|
+//! | `channels` | `rx 0 tx 0 other 1 combined 4` |
+//! | `rss.key` | `6d:5a:...` |
+//! | `rss.table` | the queue of each entry, such as `0 1 2 3 0 1 2 3` |
+//! | `fields.tcp4` | ethtool's letters, such as `sdfn`, or `nothing` |
+//! | `irq-42.affinity`, `tx-0.xps_cpus`, `rx-0.rps_cpus` | CPUs, such as `0-3,8`, or `none` |
+//! | `rx-0.rps_flow_cnt`, `rps_sock_flow_entries` | a number of entries |
+//!
+//! The order of the settings is the order in which they are changed: channels reset tables, so they come first;
+//! RPS and RFS come last, because they act on what the adapter delivers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cpus;
+use crate::files::{self, SOCK_FLOW_ENTRIES, hex};
+use crate::flow_types::{FLOW_TYPES, fields_of, flow_type, letters};
+use crate::known::Known;
+use crate::machine::{Counts, Machine};
+use crate::state::State;
+
+/// A setting. As text it is what the table of the module shows.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
+pub enum Setting {
+    /// The numbers of channels.
+    Channels,
+    /// The RSS key.
+    Key,
+    /// The RSS indirection table.
+    Table,
+    /// The hashed fields of a flow type of ethtool.
+    Fields(String),
+    /// The CPUs of an interrupt.
+    Affinity(u32),
+    /// The CPUs that transmit by a queue.
+    Xps(u32),
+    /// The size of the socket flow table of RFS, of the whole machine.
+    SockFlows,
+    /// The CPUs to which RPS spreads the frames of a receive queue.
+    Rps(u32),
+    /// The size of the flow table of RFS of a receive queue.
+    FlowCount(u32),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channels => f.write_str("channels"),
+            Self::Key => f.write_str("rss.key"),
+            Self::Table => f.write_str("rss.table"),
+            Self::Fields(flow) => write!(f, "fields.{flow}"),
+            Self::Affinity(irq) => write!(f, "irq-{irq}.affinity"),
+            Self::Xps(queue) => write!(f, "tx-{queue}.xps_cpus"),
+            Self::SockFlows => f.write_str("rps_sock_flow_entries"),
+            Self::Rps(queue) => write!(f, "rx-{queue}.rps_cpus"),
+            Self::FlowCount(queue) => write!(f, "rx-{queue}.rps_flow_cnt"),
+        }
+    }
+}
+
+impl From<Setting> for String {
+    fn from(setting: Setting) -> Self {
+        setting.to_string()
+    }
+}
+
+impl TryFrom<String> for Setting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let numbered = |front: &str, behind: &str| -> Option<u32> {
+            text.strip_prefix(front)?.strip_suffix(behind)?.parse().ok()
+        };
+        let fields = || text.strip_prefix("fields.").filter(|name| flow_type(name).is_some());
+        let found = match &*text {
+            "channels" => Some(Self::Channels),
+            "rss.key" => Some(Self::Key),
+            "rss.table" => Some(Self::Table),
+            "rps_sock_flow_entries" => Some(Self::SockFlows),
+            _ => fields()
+                .map(|name| Self::Fields(name.to_owned()))
+                .or_else(|| numbered("irq-", ".affinity").map(Self::Affinity))
+                .or_else(|| numbered("tx-", ".xps_cpus").map(Self::Xps))
+                .or_else(|| numbered("rx-", ".rps_cpus").map(Self::Rps))
+                .or_else(|| numbered("rx-", ".rps_flow_cnt").map(Self::FlowCount)),
+        };
+        // A number with a plus sign or leading zeros would be another name of the same setting.
+        let exact = found.filter(|setting| setting.to_string() == text);
+        exact.ok_or_else(|| format!("there is no setting '{text}'"))
+    }
+}
+
+/// The settings of an interface, with their values.
+pub type Settings = BTreeMap<Setting, String>;
+
+const NONE: &str = "none";
+
+fn cpu_text(cpus: &[u32]) -> String {
+    if cpus.is_empty() { NONE.to_owned() } else { cpus::list(cpus) }
+}
+
+fn table_text(table: &[u32]) -> String {
+    table.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn counts_text(counts: Counts) -> String {
+    let Counts { rx, tx, other, combined } = counts;
+    format!("rx {rx} tx {tx} other {other} combined {combined}")
+}
+
+/// The settings that are known.
+#[must_use]
+pub fn settings_of(state: &State) -> Settings {
+    let mut all = Settings::new();
+    let mut add = |setting, value: Option<String>| {
+        all.extend(value.map(|value| (setting, value)));
+    };
+    add(Setting::Channels, state.channels.value().map(|all| counts_text(all.now)));
+    let rss = state.rss.value();
+    add(Setting::Key, rss.and_then(|rss| rss.key.value().cloned()));
+    let table = rss.filter(|rss| !rss.table.is_empty());
+    add(Setting::Table, table.map(|rss| table_text(&rss.table)));
+    for (flow, fields) in &state.fields {
+        add(Setting::Fields(flow.clone()), fields.value().cloned());
+    }
+    let cpus = |cpus: &Known<Vec<u32>>| cpus.value().map(|cpus| cpu_text(cpus));
+    for one in state.interrupts.value().into_iter().flatten() {
+        add(Setting::Affinity(one.irq), cpus(&one.affinity));
+    }
+    for one in state.tx_queues.value().into_iter().flatten() {
+        add(Setting::Xps(one.queue), cpus(&one.xps_cpus));
+    }
+    add(Setting::SockFlows, state.sock_flow_entries.value().map(ToString::to_string));
+    for one in state.rx_queues.value().into_iter().flatten() {
+        add(Setting::Rps(one.queue), cpus(&one.rps_cpus));
+        add(Setting::FlowCount(one.queue), one.rps_flow_cnt.value().map(ToString::to_string));
+    }
+    all
+}
+
+fn invalid(setting: &Setting, value: &str) -> io::Error {
+    let what = format!("'{value}' is not a value of {setting}");
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+impl Setting {
+    /// The file of the setting, if it is one.
+    fn file(&self, interface: &str) -> Option<String> {
+        let queues = || format!("{}/queues", files::folder(interface));
+        Some(match self {
+            Self::Affinity(irq) => format!("/proc/irq/{irq}/smp_affinity_list"),
+            Self::Xps(queue) => format!("{}/tx-{queue}/xps_cpus", queues()),
+            Self::Rps(queue) => format!("{}/rx-{queue}/rps_cpus", queues()),
+            Self::FlowCount(queue) => format!("{}/rx-{queue}/rps_flow_cnt", queues()),
+            Self::SockFlows => SOCK_FLOW_ENTRIES.to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// The value now.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn get(&self, machine: &dyn Machine, interface: &str) -> io::Result<String> {
+        if let Some(path) = self.file(interface) {
+            let text = machine.read(&path)?;
+            let cpus = match self {
+                Self::Affinity(_) => cpus::from_list(&text),
+                Self::Xps(_) | Self::Rps(_) => cpus::from_mask(&text),
+                _ => return Ok(text.trim().to_owned()),
+            };
+            return cpus.map(|cpus| cpu_text(&cpus)).ok_or_else(|| invalid(self, text.trim()));
+        }
+        Ok(match self {
+            Self::Key => hex(&machine.rss(interface, 0)?.key),
+            Self::Table => table_text(&machine.rss(interface, 0)?.table),
+            Self::Fields(flow) => {
+                letters(machine.fields(interface, flow_type(flow).unwrap_or_default())?)
+            }
+            _ => counts_text(machine.channels(interface)?.now),
+        })
+    }
+
+    /// Changes the value.
+    ///
+    /// # Errors
+    /// The error of the kernel; or the text is not a value of the setting.
+    pub fn set(&self, machine: &mut dyn Machine, interface: &str, value: &str) -> io::Result<()> {
+        let wrong = || invalid(self, value);
+        if let Some(path) = self.file(interface) {
+            let text = self.file_text(value).ok_or_else(wrong)?;
+            return machine.write(&path, &text);
+        }
+        match self {
+            Self::Key => {
+                let byte = |digits| u8::from_str_radix(digits, 16).ok();
+                let key: Option<Vec<u8>> = value.split(':').map(byte).collect();
+                machine.set_key(interface, &key.ok_or_else(wrong)?)
+            }
+            Self::Table => {
+                let table = table(value).filter(|table| !table.is_empty());
+                machine.set_table(interface, &table.ok_or_else(wrong)?)
+            }
+            Self::Fields(flow) => {
+                let bits = fields_of(value).ok_or_else(wrong)?;
+                machine.set_fields(interface, flow_type(flow).ok_or_else(wrong)?, bits)
+            }
+            _ => machine.set_channels(interface, counts(value).ok_or_else(wrong)?),
+        }
+    }
+
+    /// What is written to the setting's file for a value; `None` if it is none.
+    fn file_text(&self, value: &str) -> Option<String> {
+        let cpus = || if value == NONE { Some(Vec::new()) } else { cpus::from_list(value) };
+        match self {
+            Self::Affinity(_) => {
+                cpus().filter(|cpus| !cpus.is_empty()).map(|cpus| cpus::list(&cpus))
+            }
+            Self::Xps(_) | Self::Rps(_) => cpus().map(|cpus| cpus::mask(&cpus)),
+            _ => value.parse::<u32>().ok().map(|number| number.to_string()),
+        }
+    }
+
+    /// The command of a shell that changes the setting to `value`.
+    #[must_use]
+    pub fn command(&self, interface: &str, value: &str) -> String {
+        if let Some(path) = self.file(interface) {
+            return format!("echo {} > {path}", self.file_text(value).unwrap_or_default());
+        }
+        match self {
+            Self::Key => format!("ethtool -X {interface} hkey {value}"),
+            Self::Table => table_command(interface, &table(value).unwrap_or_default()),
+            Self::Fields(flow) => {
+                let letters = if value == "nothing" { "r" } else { value };
+                format!("ethtool -N {interface} rx-flow-hash {flow} {letters}")
+            }
+            _ => {
+                let Counts { rx, tx, other, combined } = counts(value).unwrap_or_default();
+                let parts = [("rx", rx), ("tx", tx), ("other", other), ("combined", combined)];
+                let parts = parts.iter().filter(|(_, number)| *number > 0);
+                let words: Vec<_> = parts.map(|(name, n)| format!("{name} {n}")).collect();
+                format!("ethtool -L {interface} {}", words.join(" "))
+            }
+        }
+    }
+}
+
+/// The queues of the entries of a table.
+pub(crate) fn table(value: &str) -> Option<Vec<u32>> {
+    value.split(' ').map(|queue| queue.parse().ok()).collect()
+}
+
+pub(crate) fn to_text(table: &[u32]) -> String {
+    table_text(table)
+}
+
+pub(crate) fn cpus_to_text(cpus: &[u32]) -> String {
+    cpu_text(cpus)
+}
+
+/// ethtool sets tables by weights only: queue q gets the next W entries. A table that is not of this form has
+/// no command.
+fn table_command(interface: &str, table: &[u32]) -> String {
+    let queues = table.iter().max().map_or(0, |most| *most as usize + 1);
+    let is_equal = table.iter().enumerate().all(|(entry, queue)| *queue as usize == entry % queues);
+    if is_equal {
+        return format!("ethtool -X {interface} equal {queues}");
+    }
+    let mut weights = vec![0_usize; queues];
+    table.iter().for_each(|queue| weights[*queue as usize] += 1);
+    let words: Vec<_> = weights.iter().map(ToString::to_string).collect();
+    let command = format!("ethtool -X {interface} weight {}", words.join(" "));
+    if table.is_sorted() {
+        return command;
+    }
+    format!("# ethtool cannot set single entries; nearest: {command}")
+}
+
+fn counts(value: &str) -> Option<Counts> {
+    let words: Vec<_> = value.split(' ').collect();
+    let ["rx", rx, "tx", tx, "other", other, "combined", combined] = words[..] else { return None };
+    Some(Counts {
+        rx: rx.parse().ok()?,
+        tx: tx.parse().ok()?,
+        other: other.parse().ok()?,
+        combined: combined.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn every_setting_has_one_name() {
+        let state = State::read(&Fake::virtio(), "eth0").unwrap();
+        let all = settings_of(&state);
+        assert!(all.len() > 20, "{all:?}");
+        for setting in all.keys() {
+            assert_eq!(Setting::try_from(setting.to_string()).as_ref(), Ok(setting));
+        }
+        for name in ["", "fields.foo", "rx-01.rps_cpus", "rx-+1.rps_cpus", "irq-.affinity"] {
+            assert!(Setting::try_from(name.to_owned()).is_err(), "{name}");
+        }
+        assert_eq!(
+            FLOW_TYPES.len(),
+            all.keys().filter(|one| matches!(one, Setting::Fields(_))).count()
+        );
+    }
+
+    #[test]
+    fn values_are_read_as_they_were_written() {
+        let mut fake = Fake::virtio();
+        let state = State::read(&fake, "eth0").unwrap();
+        for (setting, value) in settings_of(&state) {
+            assert_eq!(setting.get(&fake, "eth0").unwrap(), value, "{setting}");
+            setting.set(&mut fake, "eth0", &value).unwrap();
+            assert_eq!(setting.get(&fake, "eth0").unwrap(), value, "{setting}");
+            assert!(setting.set(&mut fake, "eth0", "?").is_err(), "{setting}");
+        }
+        let rps = Setting::Rps(1);
+        rps.set(&mut fake, "eth0", "0,2-3").unwrap();
+        assert_eq!(rps.get(&fake, "eth0").unwrap(), "0,2-3");
+        assert_eq!(
+            rps.command("eth0", "none"),
+            "echo 0 > /sys/class/net/eth0/queues/rx-1/rps_cpus"
+        );
+        assert_eq!(Setting::Table.command("eth0", "0 1 0 1"), "ethtool -X eth0 equal 2");
+        assert_eq!(Setting::Table.command("eth0", "0 0 1 2"), "ethtool -X eth0 weight 2 1 1");
+    }
+}
