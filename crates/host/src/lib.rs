@@ -20,6 +20,7 @@ mod flow_types;
 mod here;
 mod known;
 mod machine;
+pub mod ntuple;
 mod setting;
 mod state;
 mod sys;
