@@ -1,6 +1,7 @@
-//! `images`: any bytes as the files of the programmable adapter, and as a received test frame.
+//! `images`: any bytes as the files of the programmable adapter, as a received test frame, and as a rule of a driver.
 
 use crate::{Limits, Line};
+use flowyard_host::ntuple::{Request, SIZE};
 use flowyard_nicsim::elf::Image;
 use flowyard_nicsim::memory::IMEM_BYTES;
 use flowyard_nicsim::trace;
@@ -16,11 +17,11 @@ pub const LIMITS: Limits = Limits {
     bytes: Line { input: 4000 + IMEM_BYTES as u64, byte: 64 },
 };
 
-/// Reads `data` as an ELF image, as a trace of memory accesses, and as a frame of the test bench.
+/// Reads `data` as an ELF image, as a trace of memory accesses, as a frame of the test bench, and as a rule.
 ///
 /// # Panics
-/// When a parser panics, when an image does not fit the scratchpad, or when a trace or a tag is written
-/// in a form that is not read back as the same.
+/// When a parser panics, when an image does not fit the scratchpad, or when a trace, a tag or a rule is
+/// written in a form that is not read back as the same.
 pub fn images(data: &[u8]) {
     if let Ok(image) = Image::parse(data, SCRATCHPAD) {
         assert!(4 * image.text.len() <= SCRATCHPAD as usize, "{} words of code", image.text.len());
@@ -30,6 +31,12 @@ pub fn images(data: &[u8]) {
     if let Ok(accesses) = trace::decode(data, firmware.unwrap_or(0)) {
         let again = trace::encode(&accesses, 0);
         assert_eq!(trace::decode(&again, 0).map(|again| again.len()), Ok(accesses.len()));
+    }
+    if let Some(Ok(rule)) =
+        data.first_chunk::<SIZE>().map(|bytes| Request::from_bytes(*bytes).decode())
+    {
+        let again = Request::encode(&rule, rule.loc.unwrap_or(0));
+        assert_eq!(again.decode().as_ref(), Ok(&rule));
     }
     for cover in [Cover::Frame, Cover::Network, Cover::Payload] {
         let Seen::Good(found) = tag::read(data, cover) else { continue };
@@ -41,6 +48,20 @@ pub fn images(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    /// A rule of each flow type, with each byte changed.
+    #[test]
+    fn changed_rules() {
+        for kind in 0..0x14_u8 {
+            for at in 0..super::SIZE {
+                let mut bytes = [0; super::SIZE];
+                bytes[16] = kind;
+                bytes[19] = (at as u8) << 5;
+                bytes[at] ^= 0xff;
+                super::images(&bytes);
+            }
+        }
+    }
+
     /// Committed images, changed and cut at the header and the tables.
     #[test]
     fn changed_images() {

@@ -1,4 +1,4 @@
-//! The header fields that each flow type hashes, as set by `ethtool -N DEV rx-flow-hash`.
+//! The header fields that each flow type hashes, as set by `ethtool -N DEV rx-flow-hash`, and the hash function.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,6 +6,20 @@ use std::fmt;
 use flowyard_frame::{FlowKey, Frag, proto};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
+
+/// The hash function (`ethtool -X DEV xfrm`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum Hfunc {
+    /// Toeplitz over the fields.
+    #[default]
+    Toeplitz,
+    /// Toeplitz over (src^dst, src^dst, sport^dport, sport^dport): both directions of a flow have
+    /// the same hash. Linux's documentation warns of its "reduced input entropy".
+    SymmetricXor,
+    /// Toeplitz over (src|dst, src^dst, sport|dport, sport^dport): both directions of a flow have the
+    /// same hash, and less entropy is lost. The default of mlx5.
+    SymmetricOrXor,
+}
 
 /// A set of hash input fields. It is displayed in ethtool's letters: `s` source address, `d`
 /// destination address, `f` source port, `n` destination port.

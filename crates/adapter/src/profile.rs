@@ -16,9 +16,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::hash_fields::HashFields;
+use crate::hash_fields::{HashFields, Hfunc};
 
 mod data;
+mod more;
 
 /// Whether an adapter supports a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -47,8 +48,21 @@ pub enum Changeable {
     UdpPorts,
     /// Any set of fields for each flow type.
     PerFlowType,
+    /// Any set of fields for TCP and for UDP; the fields of the other types are fixed.
+    TcpAndUdp,
+    /// None through the Linux driver.
+    Nothing,
     /// Hash types are switched on or off (virtio 1.2, 5.1.6.4.3): IP, and the ports of TCP and UDP.
     HashTypes,
+}
+
+/// The indirection table that the Linux driver writes when no table is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum DefaultTable {
+    /// Entry i holds queue i modulo the number of queues.
+    InTurn,
+    /// Entry i of n holds queue i * queues / n: each queue has one block of entries.
+    Blocks,
 }
 
 /// The fields that the RSS hash of an SCTP frame covers besides the addresses.
@@ -81,8 +95,14 @@ pub struct RssLimits {
     pub fields: HashFields,
     /// The fields that software may change.
     pub changeable: Changeable,
+    /// The table that the driver writes by default.
+    pub default_table: DefaultTable,
+    /// The hash function that the driver sets by default.
+    pub hfunc: Hfunc,
     /// Symmetric-XOR as the hash function (`ethtool -X ... xfrm symmetric-xor`, Linux 6.8).
     pub symmetric_xor: Support,
+    /// Symmetric-OR-XOR as the hash function (`ethtool -X ... xfrm symmetric-or-xor`).
+    pub symmetric_or_xor: Support,
     /// The fields that SCTP hashes.
     pub sctp: SctpHash,
     /// The `*_IPV6_EX` hash types, which hash the home address and the routing header's address in
@@ -114,6 +134,19 @@ pub enum FdirKind {
         /// Filters of the device, shared by all its functions.
         filters: u32,
     },
+    /// Rules by `ethtool -N`, which no model here describes.
+    NotModelled {
+        /// The number of rules that the driver takes; `None` where the device or its firmware decides.
+        filters: Option<u32>,
+    },
+}
+
+impl FdirKind {
+    /// Whether the models of this crate decide which rules the table takes and which frames they match.
+    #[must_use]
+    pub const fn is_modelled(self) -> bool {
+        !matches!(self, Self::None | Self::NotModelled { .. })
+    }
 }
 
 /// The actions that a matching filter can take, as the Flow Director paper lists them.
@@ -174,7 +207,7 @@ pub struct Profile {
     pub tunnels: Tunnels,
     /// The kind and size of the filter table.
     pub fdir: FdirKind,
-    /// The actions of its filters; `None` without a filter table.
+    /// The actions of its filters; `None` without a filter table that is modelled.
     pub actions: Option<FdirActions>,
     /// ATR limits; `None` when the driver has no ATR.
     pub atr: Option<AtrLimits>,
@@ -226,7 +259,7 @@ mod tests {
             }
         }
         assert_eq!(Profile::find("no such card"), None);
-        assert_eq!(Profile::ALL.len(), 10);
+        assert_eq!(Profile::ALL.len(), 19);
     }
 
     #[test]

@@ -17,13 +17,13 @@ use flowyard_flow::toeplitz::{self, MICROSOFT_KEY, Toeplitz};
 use flowyard_frame::FlowKey;
 use serde::Serialize;
 
-use crate::profile::{Changeable, Profile, RssLimits, SctpHash, Support};
+use crate::profile::{Changeable, DefaultTable, Profile, RssLimits, SctpHash, Support};
 
 mod error;
 mod ethtool;
 mod explain;
 
-pub use crate::hash_fields::{Fields, FlowType, HashFields};
+pub use crate::hash_fields::{Fields, FlowType, HashFields, Hfunc};
 pub use error::Error;
 pub use ethtool::{NotPrinted, Printed, parse_ethtool};
 pub use explain::{InputField, RssExplanation};
@@ -32,17 +32,6 @@ pub use explain::{InputField, RssExplanation};
 /// Park). The key repeats every 16 bits, so the hash depends only on the XOR of all 16-bit words of
 /// the tuple, and regular traffic (equal ports, mirrored addresses) may all land on one queue.
 pub const SYMMETRIC_KEY: [u8; 40] = *toeplitz::SYMMETRIC_KEY.first_chunk().expect("52 bytes");
-
-/// The hash function (`ethtool -X DEV xfrm`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum Hfunc {
-    /// Toeplitz over the fields.
-    #[default]
-    Toeplitz,
-    /// Toeplitz over (src^dst, src^dst, sport^dport, sport^dport): both directions of a flow have
-    /// the same hash. Linux's documentation warns of its "reduced input entropy".
-    SymmetricXor,
-}
 
 /// The PCIe function whose indirection table is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,10 +53,9 @@ pub struct RssConfig {
     pub key: Vec<u8>,
     /// The hashed fields of each flow type; `None`: the driver's default.
     pub fields: Option<HashFields>,
-    /// The hash function.
-    pub hfunc: Hfunc,
-    /// The indirection table; `None`: entry i holds queue i modulo the number of queues, the
-    /// drivers' default.
+    /// The hash function; `None`: the driver's default.
+    pub hfunc: Option<Hfunc>,
+    /// The indirection table; `None`: the driver's default ([`RssLimits::default_table`]).
     pub reta: Option<Vec<u16>>,
     /// The function whose table is used.
     pub function: Function,
@@ -81,7 +69,7 @@ impl Default for RssConfig {
         Self {
             key: MICROSOFT_KEY.to_vec(),
             fields: None,
-            hfunc: Hfunc::Toeplitz,
+            hfunc: None,
             reta: None,
             function: Function::Physical,
         }
@@ -132,14 +120,15 @@ impl Rss {
         let reachable = limits.queues.map_or(queues, |limit| limit.min(queues));
         check_key(name, &limits, &config.key)?;
         let fields = config.fields.unwrap_or(limits.fields);
-        check_fields(name, &limits, &fields, config.hfunc)?;
+        let hfunc = config.hfunc.unwrap_or(limits.hfunc);
+        check_fields(name, &limits, &fields, hfunc)?;
         let size = match config.function {
             Function::Physical => limits.reta,
             Function::PhysicalWithSriov => limits.reta_sriov,
             Function::Virtual => limits.reta_vf.ok_or(Error::NoVirtual(name))?,
         };
         let reta = match config.reta {
-            None => (0..size).map(|i| i % reachable).collect(),
+            None => default_table(limits.default_table, size, reachable),
             Some(reta) => check_reta(name, reta, size, reachable)?,
         };
         Ok(Self {
@@ -149,7 +138,7 @@ impl Rss {
                 want: limits.key_len,
             })?,
             fields,
-            hfunc: config.hfunc,
+            hfunc,
             reta,
             queues: reachable,
             clamped_from: (reachable < queues).then_some(queues),
@@ -247,11 +236,12 @@ impl Rss {
         let width = if key.is_ipv4() { 4 } else { 16 };
         let (mut src, mut dst) = (key.src, key.dst);
         let (mut sport, mut dport) = (key.sport, key.dport);
-        if self.hfunc == Hfunc::SymmetricXor {
-            src = (u128::from_ne_bytes(src) ^ u128::from_ne_bytes(dst)).to_ne_bytes();
-            dst = src;
-            sport ^= dport;
-            dport = sport;
+        if self.hfunc != Hfunc::Toeplitz {
+            let (a, b) = (u128::from_ne_bytes(src), u128::from_ne_bytes(dst));
+            let first = |or: u128, xor| if self.hfunc == Hfunc::SymmetricXor { xor } else { or };
+            (src, dst) = (first(a | b, a ^ b).to_ne_bytes(), (a ^ b).to_ne_bytes());
+            let xor = sport ^ dport;
+            (sport, dport) = (first((sport | dport).into(), xor.into()) as u16, xor);
         }
         let mut len = 0;
         for (field, address) in [(Fields::SRC_IP, src), (Fields::DST_IP, dst)] {
@@ -268,6 +258,17 @@ impl Rss {
         }
         len
     }
+}
+
+/// The table that the driver writes by default.
+fn default_table(kind: DefaultTable, size: u16, queues: u16) -> Vec<u16> {
+    let block = |i: u16| (u32::from(i) * u32::from(queues) / u32::from(size)) as u16;
+    (0..size)
+        .map(|i| match kind {
+            DefaultTable::InTurn => i % queues,
+            DefaultTable::Blocks => block(i),
+        })
+        .collect()
 }
 
 fn check_key(name: &'static str, limits: &RssLimits, key: &[u8]) -> Result<(), Error> {
@@ -296,12 +297,18 @@ fn check_fields(
     all: &HashFields,
     hfunc: Hfunc,
 ) -> Result<(), Error> {
-    if hfunc == Hfunc::SymmetricXor && limits.symmetric_xor != Support::Yes {
-        return Err(Error::NoSymmetricXor(name));
+    match hfunc {
+        Hfunc::SymmetricXor if limits.symmetric_xor != Support::Yes => {
+            return Err(Error::NoSymmetricXor(name));
+        }
+        Hfunc::SymmetricOrXor if limits.symmetric_or_xor != Support::Yes => {
+            return Err(Error::NoSymmetricOrXor(name));
+        }
+        _ => {}
     }
     for flow in FlowType::ALL {
         let fields = all.get(flow);
-        if hfunc == Hfunc::SymmetricXor && !fields.is_paired() {
+        if hfunc != Hfunc::Toeplitz && !fields.is_paired() {
             return Err(Error::Unpaired { name, flow, fields });
         }
         if let Some(fix) = refused(limits, all, flow, fields) {
@@ -326,6 +333,10 @@ fn refused(
     }
     match limits.changeable {
         Changeable::PerFlowType => None,
+        Changeable::Nothing => (fields != limits.fields.get(flow))
+            .then_some("the driver cannot change the fields: use its default"),
+        Changeable::TcpAndUdp => (fields != limits.fields.get(flow) && (bare || sctp))
+            .then_some("only the fields of TCP and UDP can change"),
         Changeable::UdpPorts => {
             let fixed = fields == limits.fields.get(flow);
             let udp = udp && (fields == Fields::TWO_TUPLE || fields == Fields::FOUR_TUPLE);

@@ -193,9 +193,9 @@ pub enum BadSetup {
     /// The policy needs a hash, but the adapter computes none.
     #[error("--policy rss: {0} computes no hash; remove rss (rps and rfs hash in software)")]
     NoRss(&'static str),
-    /// The policy needs Flow Director, which the adapter does not have.
+    /// The policy needs Flow Director, which the adapter does not have, or whose rules are not modelled.
     #[error(
-        "--policy fdir: {0} has no Flow Director; use x520, x540, x550, x710, xl710, x722 or e810"
+        "--policy fdir: no Flow Director of {0} is modelled; use x520, x540, x550, x710, xl710, x722 or e810"
     )]
     NoFdir(&'static str),
     /// The policy needs ATR, which the driver does not have.
@@ -255,7 +255,7 @@ impl Setup {
             }
             match spec {
                 Spec::Rss if adapter.rss.is_none() => return Err(BadSetup::NoRss(adapter.name)),
-                Spec::Fdir(_) if adapter.fdir == FdirKind::None => {
+                Spec::Fdir(_) if !adapter.fdir.is_modelled() => {
                     return Err(BadSetup::NoFdir(adapter.name));
                 }
                 Spec::Atr if adapter.atr.is_none() => return Err(BadSetup::NoAtr(adapter.name)),

@@ -26,6 +26,7 @@ mod here;
 pub mod journal;
 mod known;
 mod machine;
+pub mod ntuple;
 mod plan;
 mod prove;
 mod sample;

@@ -274,7 +274,7 @@ fn text(words: &[u32]) -> String {
 
 /// # Safety
 /// `words` must have room for what the kernel writes for the command in its first word.
-unsafe fn call(interface: &str, words: &mut [u32]) -> io::Result<()> {
+pub(crate) unsafe fn call(interface: &str, words: &mut [u32]) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));

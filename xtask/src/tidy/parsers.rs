@@ -29,6 +29,7 @@ const FUZZED: &[Parser] = &[
     row("analyze", "Local", "text", "same_again::<Local>"),
     row("config", "parse", "config", "Config::parse"),
     row("frame", "FlowKey", "text", "same_again::<FlowKey>"),
+    row("host", "decode", "images", ".decode()"),
     row("hostsim", "parse", "config", "Profile::parse"),
     row("lb", "quoted", "balance", "icmp::quoted"),
     row("lb", "route", "balance", "route(data)"),

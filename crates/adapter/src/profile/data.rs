@@ -1,11 +1,11 @@
 //! The profile of each adapter. The source of a value is named beside it.
 
 use super::{
-    AtrEvict, AtrLimits, Changeable, FdirActions, FdirKind, Profile, RssLimits, SctpHash, Support,
-    Tunnels,
+    AtrEvict, AtrLimits, Changeable, DefaultTable, FdirActions, FdirKind, Profile, RssLimits,
+    SctpHash, Support, Tunnels, more,
 };
 use crate::fdir::Pballoc;
-use crate::hash_fields::HashFields;
+use crate::hash_fields::{HashFields, Hfunc};
 
 /// 82599 and X540: 4-bit RETA entries, hence 16 queues (ixgbe: `MAX_RSS_INDICES`). ixgbe turns on
 /// the hash types IPV4, TCP_IPV4, IPV6 and TCP_IPV6: UDP and SCTP are hashed as IP.
@@ -17,6 +17,9 @@ const IXGBE_RSS: RssLimits = RssLimits {
     key_len: 40,
     fields: HashFields::UDP_AND_SCTP_AS_IP,
     changeable: Changeable::UdpPorts,
+    default_table: DefaultTable::InTurn,
+    hfunc: Hfunc::Toeplitz,
+    symmetric_or_xor: Support::No,
     symmetric_xor: Support::No,
     sctp: SctpHash::AsIp,
     ipv6_ex: Support::Unknown, // ixgbe never enables these types
@@ -74,6 +77,9 @@ const I40E_RSS: RssLimits = RssLimits {
     key_len: 52,
     fields: HashFields::ALL_PORTS,
     changeable: Changeable::PerFlowType,
+    default_table: DefaultTable::InTurn,
+    hfunc: Hfunc::Toeplitz,
+    symmetric_or_xor: Support::No,
     symmetric_xor: Support::No,  // not through ethtool
     sctp: SctpHash::PortsAndTag, // DPDK's default input set
     ipv6_ex: Support::Unknown,
@@ -118,6 +124,9 @@ const ICE_RSS: RssLimits = RssLimits {
     key_len: 52,
     fields: HashFields::ALL_PORTS,
     changeable: Changeable::PerFlowType,
+    default_table: DefaultTable::InTurn,
+    hfunc: Hfunc::Toeplitz,
+    symmetric_or_xor: Support::No,
     symmetric_xor: Support::Yes,
     sctp: SctpHash::Ports,
     ipv6_ex: Support::Unknown,
@@ -145,6 +154,9 @@ const VIRTIO_RSS: RssLimits = RssLimits {
     key_len: 40,
     fields: HashFields::SCTP_AS_IP,
     changeable: Changeable::HashTypes,
+    default_table: DefaultTable::InTurn,
+    hfunc: Hfunc::Toeplitz,
+    symmetric_or_xor: Support::No,
     symmetric_xor: Support::No,
     sctp: SctpHash::AsIp,
     ipv6_ex: Support::Yes,
@@ -206,6 +218,15 @@ const ADAPTERS: &[Profile] = &[
             "RDMA frames bypass the filters",
         ],
     },
+    more::CONNECTX,
+    more::E82576,
+    more::E82580,
+    more::I210,
+    more::IGC,
+    more::BNXT,
+    more::BNXT_P5,
+    more::ENA,
+    more::GVE,
     Profile {
         name: "virtio",
         aliases: &["virtio-net", "virtio_net"],

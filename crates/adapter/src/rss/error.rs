@@ -64,9 +64,12 @@ pub enum Error {
     /// The adapter has no symmetric-XOR hash.
     #[error("{0}: no symmetric-XOR hash; use Toeplitz with a key of repeated 6d5a instead")]
     NoSymmetricXor(&'static str),
-    /// Symmetric-XOR over one field of a pair.
+    /// The adapter has no symmetric-OR-XOR hash.
+    #[error("{0}: no symmetric-OR-XOR hash; use Toeplitz with a key of repeated 6d5a instead")]
+    NoSymmetricOrXor(&'static str),
+    /// A symmetric hash over one field of a pair.
     #[error(
-        "{name}: symmetric-XOR needs both fields of a pair, but {flow} hashes {fields}; use sd, fn or sdfn"
+        "{name}: a symmetric hash needs both fields of a pair, but {flow} hashes {fields}; use sd, fn or sdfn"
     )]
     Unpaired {
         /// The adapter.

@@ -50,7 +50,8 @@ enum Part {
 }
 
 const SAVE_AGAIN: &str = "save the output of `ethtool -x IFACE` again, as it is printed";
-const NOT_MODELLED: &str = "flowyard models toeplitz, plain or with symmetric-xor";
+const NOT_MODELLED: &str =
+    "flowyard models toeplitz, plain or with symmetric-xor or symmetric-or-xor";
 
 /// Reads the output of `ethtool -x IFACE` and of `ethtool -n IFACE rx-flow-hash TYPE`, any number of them
 /// one after another. `file` is the name of the file for messages.
@@ -147,6 +148,7 @@ fn within(part: Part, line: &str, read: &mut Printed) -> Result<Part, Wrong> {
         },
         Part::Transformation => match line.split_once(": ") {
             Some(("symmetric-xor", "on")) => read.hfunc = Some(Hfunc::SymmetricXor),
+            Some(("symmetric-or-xor", "on")) => read.hfunc = Some(Hfunc::SymmetricOrXor),
             Some((name, "on")) => {
                 return Err((
                     format!("the interface transforms the input by {name}"),

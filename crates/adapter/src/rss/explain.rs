@@ -76,8 +76,12 @@ fn reason(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> String {
         Frag::First => format!("first fragment: hashed as {flow} by {fields}, without its ports"),
         Frag::Later => format!("later fragment: hashed as {flow} by {fields}"),
     };
-    if rss.hfunc == Hfunc::SymmetricXor {
-        why.push_str(", after source and destination are XORed");
+    match rss.hfunc {
+        Hfunc::Toeplitz => {}
+        Hfunc::SymmetricXor => why.push_str(", after source and destination are XORed"),
+        Hfunc::SymmetricOrXor => {
+            why.push_str(", as the OR and the XOR of source and destination");
+        }
     }
     let sctp = matches!(flow, FlowType::Sctp4 | FlowType::Sctp6) && !fields.is_portless();
     if sctp && rss.sctp == SctpHash::PortsAndTag {
@@ -100,13 +104,24 @@ fn input(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> Vec<InputF
     let (mut sport, mut dport) =
         (key.sport.to_be_bytes().to_vec(), key.dport.to_be_bytes().to_vec());
     let mut names = ["src", "dst", "sport", "dport"];
-    if rss.hfunc == Hfunc::SymmetricXor {
-        let xor = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| a ^ b).collect::<Vec<_>>();
-        src = xor(&src, &dst);
-        dst.clone_from(&src);
-        sport = xor(&sport, &dport);
-        dport.clone_from(&sport);
-        names = ["src^dst", "src^dst", "sport^dport", "sport^dport"];
+    let each = |a: &[u8], b: &[u8], f: fn(u8, u8) -> u8| -> Vec<u8> {
+        a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()
+    };
+    let (or, xor) = (|a, b| a | b, |a, b| a ^ b);
+    match rss.hfunc {
+        Hfunc::Toeplitz => {}
+        Hfunc::SymmetricXor => {
+            src = each(&src, &dst, xor);
+            dst.clone_from(&src);
+            sport = each(&sport, &dport, xor);
+            dport.clone_from(&sport);
+            names = ["src^dst", "src^dst", "sport^dport", "sport^dport"];
+        }
+        Hfunc::SymmetricOrXor => {
+            (src, dst) = (each(&src, &dst, or), each(&src, &dst, xor));
+            (sport, dport) = (each(&sport, &dport, or), each(&sport, &dport, xor));
+            names = ["src|dst", "src^dst", "sport|dport", "sport^dport"];
+        }
     }
     let all = [Fields::SRC_IP, Fields::DST_IP, Fields::SRC_PORT, Fields::DST_PORT];
     all.into_iter()

@@ -106,10 +106,10 @@ fn wrong_tables_and_keys_are_refused_with_the_fix() {
     assert!(new("x710", 4, short).to_string().contains("use 40, or 52 as the adapter holds"));
     assert_eq!(new("software", 4, RssConfig::default()), Error::NoRss("software"));
     assert_eq!(new("82599", 0, RssConfig::default()), Error::NoQueues("82599"));
-    let xor = RssConfig { hfunc: Hfunc::SymmetricXor, ..RssConfig::default() };
+    let xor = RssConfig { hfunc: Some(Hfunc::SymmetricXor), ..RssConfig::default() };
     assert_eq!(new("82599", 4, xor), Error::NoSymmetricXor("82599"));
     let half = RssConfig {
-        hfunc: Hfunc::SymmetricXor,
+        hfunc: Some(Hfunc::SymmetricXor),
         fields: Some(HashFields::ALL_PORTS.with(FlowType::Tcp4, Fields::SRC_IP)),
         ..RssConfig::default()
     };
@@ -129,7 +129,7 @@ fn a_seed_makes_a_key() {
 
 #[test]
 fn symmetric_xor_is_symmetric() {
-    let config = RssConfig { hfunc: Hfunc::SymmetricXor, ..RssConfig::default() };
+    let config = RssConfig { hfunc: Some(Hfunc::SymmetricXor), ..RssConfig::default() };
     let rss = Rss::new(profile("e810"), 16, config).unwrap();
     let key = microsoft();
     assert_eq!(rss.hash(&key), rss.hash(&key.reversed()));
@@ -168,7 +168,9 @@ fn home_addresses_replace_the_headers() {
 
 #[test]
 fn the_explanation_lists_the_hashed_bytes() {
-    for (name, hfunc) in [("82599", Hfunc::Toeplitz), ("e810", Hfunc::SymmetricXor)] {
+    for (name, hfunc) in
+        [("82599", Some(Hfunc::Toeplitz)), ("e810", Some(Hfunc::SymmetricXor)), ("mlx5", None)]
+    {
         let rss = Rss::new(profile(name), 8, RssConfig { hfunc, ..RssConfig::default() }).unwrap();
         for proto in [proto::TCP, proto::UDP, proto::SCTP, proto::ICMP] {
             for (eth_type, frag) in [(0x0800, 0), (0x86dd, 0), (0x0800, 1), (0x86dd, 2)] {

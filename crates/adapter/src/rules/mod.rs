@@ -21,6 +21,7 @@ mod parse;
 mod rule;
 mod table;
 mod target;
+mod text;
 mod verdict;
 mod words;
 

@@ -9,8 +9,6 @@
 
 use std::collections::HashMap;
 
-use flowyard_frame::{FlowKey, proto};
-
 use super::rule::{FlowType, Masked, Rule, RuleAction};
 use super::words::{Fault, Word, ipv4, ipv6, mac, number, words};
 
@@ -146,7 +144,7 @@ impl<'a> Line<'a, '_> {
 
     /// A value and its optional `m`, whose ones are bits to ignore. `all` has a one for each bit of
     /// the field. In the mask of the result, ones are bits to match.
-    fn masked<T: Copy + std::ops::Not<Output = T> + std::ops::BitAnd<Output = T>>(
+    fn masked<T: std::ops::Not<Output = T> + std::ops::BitAnd<Output = T> + Copy>(
         &mut self,
         option: &str,
         all: T,
@@ -159,7 +157,7 @@ impl<'a> Line<'a, '_> {
         } else {
             all
         };
-        value.map(|(_, value)| (value & mask, mask))
+        value.map(|(_, value)| (value, mask))
     }
 
     fn statement(&mut self) -> Option<Statement<'a>> {
@@ -208,7 +206,7 @@ impl<'a> Line<'a, '_> {
             );
             return None;
         };
-        let mut rule = blank(flow_type, self.number);
+        let mut rule = Rule { line: self.number, ..Rule::every(flow_type) };
         let mut to = ActionOptions::default();
         let mut seen = HashMap::new();
         while let Some(option) = self.word() {
@@ -217,6 +215,7 @@ impl<'a> Line<'a, '_> {
             }
             self.option(option, &mut rule, &mut to);
         }
+        rule.complete();
         rule.action = self.action(word, &to);
         (self.errors.len() == faults).then_some(rule)
     }
@@ -228,7 +227,7 @@ impl<'a> Line<'a, '_> {
         let bare_ip = matches!(kind, FlowType::Ip4 | FlowType::Ip6);
         let ipsec = matches!(kind, FlowType::Ah4 | FlowType::Esp4 | FlowType::Ah6 | FlowType::Esp6);
         let name = option.text;
-        let (key, mask) = (&mut rule.key, &mut rule.mask);
+        let (key, mask) = (&mut rule.written, &mut rule.mask);
         match name {
             "src-ip" | "dst-ip" if ip => {
                 let (value, bits) = if kind.is_ipv4() {
@@ -262,20 +261,23 @@ impl<'a> Line<'a, '_> {
             "l4proto" if bare_ip => (key.proto, mask.proto) = self.byte(name)?,
             "src" if !ip => (key.eth_src, mask.eth_src) = self.mac(name)?,
             "dst" if !ip => (key.eth_dst, mask.eth_dst) = self.mac(name)?,
-            "dst-mac" => (key.eth_dst, mask.eth_dst) = self.mac(name)?,
+            "dst-mac" if ip => {
+                (key.eth_dst, mask.eth_dst) = self.mac(name)?;
+                rule.dst_mac = true;
+            }
             "proto" if !ip => (key.eth_type, mask.eth_type) = self.short(name)?,
-            "vlan" => (key.vlan_tci, mask.vlan_tci) = self.short(name)?,
+            "vlan" => {
+                (key.vlan_tci, mask.vlan_tci) = self.short(name)?;
+                rule.ext = true;
+            }
             "vlan-etype" => {
-                let word = self.short(name)?;
-                rule.vlan_etype = Some(word);
-                if rule.user_def.is_none() {
-                    (rule.key.flex, rule.mask.flex) = word;
-                }
+                rule.vlan_etype = Some(self.short(name)?);
+                rule.ext = true;
             }
             "user-def" => {
                 let word = self.masked(name, u64::MAX, |text| number(text, u64::MAX))?;
                 rule.user_def = Some(word);
-                (rule.key.flex, rule.mask.flex) = (word.0 as u16, word.1 as u16);
+                rule.ext = true;
             }
             "action" => {
                 let (_, action) = self.value(name, action_number)?;
@@ -323,11 +325,12 @@ impl<'a> Line<'a, '_> {
             _ if kind.is_ipv4() => "src-ip, dst-ip, tos, src-port, dst-port",
             _ => "src-ip, dst-ip, tclass, src-port, dst-port",
         };
+        let mac = if kind == FlowType::Ether { "" } else { "dst-mac, " };
         self.fault(
             option,
             format!("flow type {} has no option `{}`", kind.name(), option.text),
             format!(
-                "use {fields}, vlan-etype, vlan, user-def, dst-mac, action, queue, vf, context, loc"
+                "use {fields}, vlan-etype, vlan, user-def, {mac}action, queue, vf, context, loc"
             ),
         );
         self.next += usize::from(self.peek().is_some());
@@ -339,6 +342,9 @@ impl<'a> Line<'a, '_> {
     fn action(&mut self, at: Word<'_>, to: &ActionOptions) -> RuleAction {
         if to.action.is_some() && to.queue.is_some() {
             self.fault(at, "`action` and `queue` are both given", "remove one");
+        }
+        if to.action.is_some_and(|action| action >= 0) && to.vf.is_some() {
+            self.fault(at, "`action` and `vf` are both given", "write `vf N queue M`");
         }
         match to.action {
             Some(-1 | -2) if to.vf.is_some() || to.context.is_some() => {
@@ -376,39 +382,6 @@ fn action_number(text: &str) -> Result<i64, Fault> {
             fix: "use a queue number, -1 to drop, or -2 to wake up the host".to_owned(),
             ..fault
         }),
-    }
-}
-
-/// The rule without options, which every packet of the flow type matches.
-fn blank(flow_type: FlowType, line: u32) -> Rule {
-    use FlowType as T;
-    let eth_type = if flow_type.is_ipv4() { 0x0800 } else { 0x86dd };
-    let protocol = match flow_type {
-        T::Ether | T::Ip4 | T::Ip6 => None,
-        T::Tcp4 | T::Tcp6 => Some(proto::TCP),
-        T::Udp4 | T::Udp6 => Some(proto::UDP),
-        T::Sctp4 | T::Sctp6 => Some(proto::SCTP),
-        T::Ah4 | T::Ah6 => Some(proto::AH),
-        T::Esp4 | T::Esp6 => Some(proto::ESP),
-    };
-    let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
-    if flow_type != T::Ether {
-        (key.eth_type, mask.eth_type) = (eth_type, u16::MAX);
-    }
-    if let Some(protocol) = protocol {
-        (key.proto, mask.proto) = (protocol, u8::MAX);
-    }
-    Rule {
-        key,
-        mask,
-        flow_type,
-        action: RuleAction::Queue(0),
-        loc: None,
-        user_def: None,
-        vlan_etype: None,
-        spi: None,
-        line,
-        text: String::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One `ethtool -N` rule as data.
 
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, proto};
 
 /// The `flow-type` of ethtool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
@@ -113,6 +113,12 @@ pub struct Rule {
     pub key: FlowKey,
     /// A one for each bit to match.
     pub mask: FlowKey,
+    /// The values as written, also their bits that the mask ignores: ethtool passes them on to the driver.
+    pub written: FlowKey,
+    /// Whether `vlan`, `vlan-etype` or `user-def` was given, even with a mask that ignores all of it.
+    pub ext: bool,
+    /// Whether `dst-mac` was given.
+    pub dst_mac: bool,
     /// The flow type, which decides the fields that the rule may have.
     pub flow_type: FlowType,
     /// The action on a packet that matches.
@@ -132,6 +138,54 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The rule of `flow_type` without options, which every packet of the type matches. Its action is queue 0.
+    #[must_use]
+    pub fn every(flow_type: FlowType) -> Self {
+        use FlowType as T;
+        let eth_type = if flow_type.is_ipv4() { 0x0800 } else { 0x86dd };
+        let protocol = match flow_type {
+            T::Ether | T::Ip4 | T::Ip6 => None,
+            T::Tcp4 | T::Tcp6 => Some(proto::TCP),
+            T::Udp4 | T::Udp6 => Some(proto::UDP),
+            T::Sctp4 | T::Sctp6 => Some(proto::SCTP),
+            T::Ah4 | T::Ah6 => Some(proto::AH),
+            T::Esp4 | T::Esp6 => Some(proto::ESP),
+        };
+        let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        if flow_type != T::Ether {
+            (key.eth_type, mask.eth_type) = (eth_type, u16::MAX);
+        }
+        if let Some(protocol) = protocol {
+            (key.proto, mask.proto) = (protocol, u8::MAX);
+        }
+        Self {
+            key,
+            mask,
+            written: key,
+            ext: false,
+            dst_mac: false,
+            flow_type,
+            action: RuleAction::Queue(0),
+            loc: None,
+            user_def: None,
+            vlan_etype: None,
+            spi: None,
+            line: 0,
+            text: String::new(),
+        }
+    }
+
+    /// Completes a rule of which `written`, `mask`, `user_def` and `vlan_etype` are set: `key` and the
+    /// flexible word follow from these.
+    pub fn complete(&mut self) {
+        if let Some((value, bits)) = self.user_def {
+            (self.written.flex, self.mask.flex) = (value as u16, bits as u16);
+        } else if let Some((value, bits)) = self.vlan_etype {
+            (self.written.flex, self.mask.flex) = (value, bits);
+        }
+        self.key = self.written.masked(&self.mask);
+    }
+
     /// Whether `key` matches the rule as written. A rule with an SPI matches no key, because a key has
     /// no SPI. The flexible word is compared with the one in the key, which must be taken from the
     /// same offset.

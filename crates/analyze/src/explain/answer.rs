@@ -106,7 +106,7 @@ impl Analyzer {
                 fixes.push(format!("connect from source port {port}"));
             }
         }
-        if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir != FdirKind::None {
+        if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir.is_modelled() {
             fixes.extend(self.rule_fix(key, queue));
         }
         if matches!(policy, "atr" | "yard" | "arfs") {
@@ -278,7 +278,7 @@ fn fdir_answer(
     mask: Option<MaskSet>,
     ruled: Option<Verdict>,
 ) -> Option<FdirAnswer> {
-    if setup.adapter.fdir == FdirKind::None {
+    if !setup.adapter.fdir.is_modelled() {
         return None;
     }
     // Policies that do not use the filters of the adapter were chosen.

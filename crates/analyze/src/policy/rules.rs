@@ -73,7 +73,7 @@ impl Fdir {
                 Some(Target::I40e { guaranteed, best_effort })
             }
             FdirKind::Ice { .. } => Some(Target::Ice),
-            FdirKind::None => None,
+            FdirKind::None | FdirKind::NotModelled { .. } => None,
         }
     }
 

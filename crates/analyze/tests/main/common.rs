@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use flowyard_adapter::profile::FdirKind;
 use flowyard_adapter::{Profile, rules};
 use flowyard_analyze::{Analysis, Analyzer, PolicySummary, RuleFile, Setup, Spec};
 use flowyard_ports::mem::Frames;
@@ -40,7 +39,7 @@ pub fn fdir(text: &str) -> Spec {
 /// Every policy that the adapter supports, including [`RULES`].
 pub fn all_policies(adapter: &Profile) -> Vec<Spec> {
     let mut all = Spec::all_of(adapter);
-    if adapter.fdir != FdirKind::None {
+    if adapter.fdir.is_modelled() {
         all.push(fdir(RULES));
     }
     all

@@ -27,9 +27,9 @@ pub(super) struct RssArgs {
     #[arg(long, value_name = "KEY", help_heading = "Adapter")]
     rss_key: Option<String>,
 
-    /// Hash function of RSS
-    #[arg(long, value_name = "NAME", default_value = "toeplitz", help_heading = "Adapter")]
-    rss_hash: HashFunction,
+    /// Hash function of RSS [default: as the adapter's driver sets it]
+    #[arg(long, value_name = "NAME", help_heading = "Adapter")]
+    rss_hash: Option<HashFunction>,
 
     /// Fields that RSS hashes for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
     /// [default: as the adapter's driver sets it]
@@ -46,6 +46,7 @@ pub(super) struct RssArgs {
 enum HashFunction {
     Toeplitz,
     SymmetricXor,
+    SymmetricOrXor,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -104,10 +105,11 @@ impl RssArgs {
 
     /// The settings that the arguments choose one by one, without the key.
     fn chosen(&self, limits: &RssLimits) -> RssConfig {
-        let hfunc = match self.rss_hash {
+        let hfunc = self.rss_hash.map(|hash| match hash {
             HashFunction::Toeplitz => Hfunc::Toeplitz,
             HashFunction::SymmetricXor => Hfunc::SymmetricXor,
-        };
+            HashFunction::SymmetricOrXor => Hfunc::SymmetricOrXor,
+        });
         let udp = self.udp.map(|udp| match udp {
             UdpFields::TwoTuple => Fields::TWO_TUPLE,
             UdpFields::FourTuple => Fields::FOUR_TUPLE,
@@ -169,7 +171,7 @@ fn of_port(port: &Printed, limits: &RssLimits) -> RssConfig {
     let fields = port.fields.iter().fold(limits.fields, |all, &(flow, of)| all.with(flow, of));
     RssConfig {
         fields: Some(fields),
-        hfunc: port.hfunc.unwrap_or_default(),
+        hfunc: port.hfunc,
         reta: (len > 0).then(|| port.reta.clone()),
         function,
         ..RssConfig::default()

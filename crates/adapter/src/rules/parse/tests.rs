@@ -1,6 +1,7 @@
 //! Tests of the parser for rule files.
 
 use super::*;
+use flowyard_frame::{FlowKey, proto};
 
 fn one(text: &str) -> Rule {
     parse("rules", text).unwrap().remove(0)
@@ -17,6 +18,7 @@ fn a_rule_with_everything() {
         "0xf000 user-def 0x40ff action 3 loc 7   # a comment"
     ));
     assert_eq!(rule.key.src[..4], [10, 1, 2, 0], "the key is masked");
+    assert_eq!(rule.written.src[..4], [10, 1, 2, 3], "what was written is kept");
     assert_eq!(rule.mask.src[..5], [255, 255, 255, 0, 0]);
     assert_eq!((rule.key.dport, rule.mask.dport, rule.mask.sport), (80, 0xffff, 0));
     assert_eq!((rule.key.vlan_tci, rule.mask.vlan_tci), (5, 0x0fff));
@@ -79,7 +81,9 @@ fn every_error_of_the_file_has_a_place_and_a_fix() {
          flow-type ip4 tclass 1 m 2 src-ip 10.0.0.1 src-ip 10.0.0.2\n\
          delete 4\n\
          drop everything\n\
-         flow-type ip4 action 1 queue 2",
+         flow-type ip4 action 1 queue 2\n\
+         flow-type tcp4 action 1 vf 2\n\
+         flow-type ether dst-mac 2:0:0:0:0:1",
     );
     let starts = [
         "rules:1:23: ethtool accepts no prefix length (`10.0.0.0/8`); write `src-ip 10.0.0.0 m 0.255.255.255`",
@@ -92,6 +96,8 @@ fn every_error_of_the_file_has_a_place_and_a_fix() {
         "rules:5:8: no rule above has location 4; remove this line",
         "rules:6:1: `drop` does not start a rule; start with `flow-type`",
         "rules:7:11: `action` and `queue` are both given; remove one",
+        "rules:8:11: `action` and `vf` are both given; write `vf N queue M`",
+        "rules:9:17: flow type ether has no option `dst-mac`; use src, dst, proto, vlan-etype, vlan, user-def, action",
     ];
     assert_eq!(seen.len(), starts.len(), "{seen:#?}");
     for (fault, start) in seen.iter().zip(starts) {
