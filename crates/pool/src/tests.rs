@@ -1,3 +1,5 @@
+use flowyard_frame::{Batch, LANES};
+
 use super::*;
 
 const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp, copied: 0 };

@@ -1,0 +1,133 @@
+//! Batches: frames are copied into buffers, and given back, many at a time.
+//!
+//! Invariants: as of single frames; a lane from the batch's length on names no buffer.
+//! Thread-safety: as the pool's.
+
+use std::ptr;
+
+use flowyard_frame::{Batch, Frame, LANES};
+
+use crate::{CHAIN, LINE, Meta, Pool, START};
+
+/// How many buffers ahead memory is fetched.
+const AHEAD: usize = 12;
+
+/// Frames that [`Pool::copy_batch`] did not copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Copied {
+    /// Frames longer than a buffer.
+    pub too_long: u32,
+    /// Frames without bytes.
+    pub empty: u32,
+}
+
+impl Pool {
+    /// Whether buffers are given back by other cores than those that take them, as where frames pass from core to core.
+    /// Then [`Pool::copy_batch`] fetches the memory of the next buffers ahead.
+    pub const fn set_fetches(&mut self, fetches: bool) {
+        self.fetches = fetches;
+    }
+
+    /// Copies `frames` into buffers, up to the first that there is no buffer or no lane for, and adds them to
+    /// `into`. The keys and actions of the lanes are left as they are: the caller writes them.
+    #[inline]
+    pub fn copy_batch<'a>(
+        &mut self,
+        into: &mut Batch,
+        frames: impl Iterator<Item = (Meta, &'a [u8])>,
+    ) -> Copied {
+        // In locals, because what is written into buffers might change what is behind a pointer.
+        let (base, first) = (self.arena.base(), self.arena.numbers.first);
+        let (stride, longest) = (self.arena.stride * LINE, self.longest());
+        let (mut lane, mut copied) = (into.len(), Copied::default());
+        for (meta, data) in frames {
+            if data.is_empty() {
+                copied.empty += 1;
+                continue;
+            }
+            if data.len() > longest {
+                copied.too_long += 1;
+                continue;
+            }
+            if lane == LANES {
+                break;
+            }
+            if self.free.is_empty() {
+                self.arena.pop(&mut self.free);
+            }
+            let Some(buf) = self.free.pop() else { break };
+            if self.fetches
+                && let Some(next) = self.free.len().checked_sub(AHEAD)
+            {
+                let next = base.wrapping_add((self.free[next] - 1) as usize * stride);
+                fetch(next);
+                fetch(next.wrapping_add(START));
+            }
+            // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
+            // meta; `data` is in no buffer that was free.
+            unsafe {
+                let place = buf - 1;
+                let buffer = base.add(place as usize * stride);
+                buffer.cast::<Meta>().write(meta);
+                copy(data, buffer.add(START));
+                let len = data.len() as u16;
+                into.frames[lane] = Frame::from_raw_parts(first + place, START as u16, len);
+            }
+            lane += 1;
+        }
+        into.set_len(lane);
+        copied
+    }
+
+    /// Takes the frames of all lanes back, and empties the batch.
+    #[inline]
+    pub fn put_batch(&mut self, batch: &mut Batch) {
+        if self.free.len() + batch.len() > 2 * CHAIN {
+            self.arena.push(&self.free[..CHAIN]);
+            self.free.copy_within(CHAIN.., 0);
+            self.free.truncate(self.free.len() - CHAIN);
+        }
+        let (mut bufs, mut count) = ([0; LANES], 0);
+        for lane in 0..batch.len().min(LANES) {
+            let frame = std::mem::take(&mut batch.frames[lane]);
+            debug_assert!(frame.buf() == 0 || self.owns(&frame), "a frame of another pool");
+            let place = self.arena.numbers.place(frame.buf());
+            bufs[count % LANES] = place.unwrap_or(0) + 1;
+            count += usize::from(place.is_some()); // an empty handle is nothing to take
+        }
+        self.free.extend_from_slice(&bufs[..count]);
+        batch.set_len(0);
+    }
+}
+
+/// Asks for the cache line at `line`, to write it. Any address is allowed.
+#[inline]
+fn fetch(line: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which reads and writes nothing that a program sees.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
+/// Copies `data` to `to`. The lengths of most short frames are two copies of constant size, which overlap.
+///
+/// # Safety
+/// `to` is valid for writes of as many bytes, which are not those of `data`.
+#[inline]
+unsafe fn copy(data: &[u8], to: *mut u8) {
+    const HALF: usize = 32;
+    let (from, len) = (data.as_ptr(), data.len());
+    // SAFETY: as the caller promises; both halves lie within the first `len` bytes.
+    unsafe {
+        if len.wrapping_sub(HALF) <= HALF {
+            ptr::copy_nonoverlapping(from, to, HALF);
+            ptr::copy_nonoverlapping(from.add(len - HALF), to.add(len - HALF), HALF);
+        } else {
+            ptr::copy_nonoverlapping(from, to, len);
+        }
+    }
+}
