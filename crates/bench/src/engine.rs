@@ -234,18 +234,8 @@ pub fn measure(
     // The stage costs of two cores with an ordered queue between them.
     let costs = walked.last().map_or_else(Stages::default, |rounds| sum(rounds));
     let costs = costs_of(&costs);
-    let compare = |what: String, ns: f64, rounds: &[[Round; 2]]| compare(what, ns, rounds, costs);
-    let mut compared: Vec<Split> = splits
-        .iter()
-        .zip(&shared)
-        .map(|((ns, _), rounds)| compare(format!("{ns} ns"), *ns as f64, rounds))
-        .collect();
-    for ((mode, _), rounds) in modes.iter().zip(&balanced) {
-        // Cost of the balancer beyond that of forwarding.
-        let alone = rounds.iter().fold(Stages::default(), |sum, [one, _]| sum.plus(&one.stages));
-        let ns = costs_of(&alone).work_ns - costs.work_ns;
-        compared.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds));
-    }
+    let burnt = splits.iter().map(|(ns, _)| *ns).zip(&shared);
+    let compared = compare_all(burnt, modes.iter().map(|(mode, _)| *mode).zip(&balanced), costs);
     let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
     let two_cores_ns = costs.break_even_ns(&room, GAIN);
     let (quiet_rounds, others_share) = quiet.quiet();
@@ -270,6 +260,23 @@ pub fn measure(
         machine: before.machine(),
         peers: contest.map(Contest::finish),
     })
+}
+
+/// One core and two, for each amount of work and each mode of the balancer.
+fn compare_all<'a>(
+    burnt: impl Iterator<Item = (u64, &'a Vec<[Round; 2]>)>,
+    balanced: impl Iterator<Item = (&'static str, &'a Vec<[Round; 2]>)>,
+    costs: Costs,
+) -> Vec<Split> {
+    let mut all: Vec<Split> =
+        burnt.map(|(ns, rounds)| compare(format!("{ns} ns"), ns as f64, rounds, costs)).collect();
+    for (mode, rounds) in balanced {
+        // Cost of the balancer beyond that of forwarding.
+        let alone = rounds.iter().fold(Stages::default(), |sum, [one, _]| sum.plus(&one.stages));
+        let ns = costs_of(&alone).work_ns - costs.work_ns;
+        all.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds, costs));
+    }
+    all
 }
 
 /// Why rates measured in `rounds` rounds, of which `quiet` were quiet, allow no conclusion. The medians

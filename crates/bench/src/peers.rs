@@ -119,10 +119,10 @@ pub struct Ratio {
 /// Number of flows that all programs forward.
 const FLOWS: u64 = 8192;
 
-const EXACT: &str = "flowyard, exact entry for each flow";
-const HASH: &str = "flowyard, hash (RSS)";
+const EXACT: &str = "flowyard, exact match";
+const HASH: &str = "flowyard, RSS";
 const L3FWD: &str = "l3fwd, exact match";
-const TESTPMD: &str = "testpmd, MAC addresses rewritten without a lookup";
+const TESTPMD: &str = "testpmd, new MAC addresses, no lookup";
 
 /// The pairs that are compared.
 const PAIRS: [(&str, &str); 3] = [(EXACT, L3FWD), (HASH, TESTPMD), (EXACT, TESTPMD)];

@@ -117,6 +117,11 @@ fn yard(config: &Config) -> Checked {
         let what = format!("a buffer cannot have {bytes} bytes");
         return Err(config.error(yard.buffer_bytes.span(), what, format!("write 64 to {LONGEST}")));
     }
+    if *yard.less_urgent_every.get_ref() == 1 {
+        let what = "the most urgent queue of a core would be served last";
+        let fix = "write 2 or more, or 0 for strict priority";
+        return Err(config.error(yard.less_urgent_every.span(), what, fix));
+    }
     let hold = *yard.hold_frames.get_ref();
     if hold != 0 && !(64..=65_536).contains(&hold) {
         let what = format!("a buffer for {hold} held frames is not possible");

@@ -158,6 +158,9 @@ pub struct YardConfig {
     /// The longest time for which a flow is buffered while its queue makes no progress, in
     /// microseconds.
     pub hold_us: u64,
+    /// Of this number of batches, a core takes one from a queue that is not its most urgent one, if such a queue has
+    /// frames; 0: strict priority.
+    pub less_urgent_every: Spanned<u32>,
     /// The seed of all random choices: table hashes and the random hash key. If it is not written,
     /// they follow the secret of [`Config::set_secret`].
     pub seed: Option<u64>,
@@ -178,6 +181,7 @@ impl Default for YardConfig {
             hold_frames: free(2048),
             hold_after_frames: 1024,
             hold_us: 1000,
+            less_urgent_every: free(16),
             seed: None,
             metrics: None,
         }

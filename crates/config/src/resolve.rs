@@ -143,6 +143,7 @@ impl Config {
             work_frames: self.work_frames(),
             ports: self.ports().map(|port| self.port_plan(port)).collect(),
             queues: self.queues().map(super::QueueConfig::plan).collect(),
+            less_urgent_every: *yard.less_urgent_every.get_ref(),
             port_lists: match self.work.get_ref().kind.get_ref() {
                 WorkKind::Bridge => flowyard_works::floods(self.port.len() as u16),
                 _ => Vec::new(),

@@ -44,6 +44,9 @@ pub struct Blueprint {
     pub ports: Vec<PortPlan>,
     /// Queues, by number.
     pub queues: Vec<QueuePlan>,
+    /// Of this number of batches that a core takes from its queues, one is from a queue that is not the most urgent one
+    /// with frames, if there is any; these queues take turns. 0: a queue is served only if all more urgent ones are empty.
+    pub less_urgent_every: u32,
     /// Port lists, by the number in [`To::Ports`]: the ports that get a copy each.
     pub port_lists: Vec<Vec<u16>>,
     /// Which frame goes to which queue.
@@ -102,7 +105,7 @@ pub struct QueuePlan {
     pub consumers: Vec<u16>,
     /// Frames that it holds, including those that consumers have not completed.
     pub window_frames: u32,
-    /// A core serves the queue with the lowest number first.
+    /// A core serves the queue with the lowest number first; see [`Blueprint::less_urgent_every`].
     pub priority: u8,
     /// What producers do when it is full.
     pub full: Full,
@@ -283,6 +286,7 @@ impl Default for Blueprint {
             work_frames: 0,
             ports: Vec::new(),
             queues: Vec::new(),
+            less_urgent_every: 16,
             port_lists: Vec::new(),
             steer: SteerPlan::default(),
             settle_slots: Some(65_536),

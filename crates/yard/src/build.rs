@@ -23,7 +23,9 @@ use flowyard_queue::{Order, Queue};
 use crate::Clock;
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
-use crate::core::{Core, Entry, Exit, Hold, Learner, Observers, Relief, Server, Stage, order};
+use crate::core::{
+    Core, Entry, Exit, Hold, Learner, Observers, Relief, Server, Stage, Turns, order,
+};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
 use crate::mail::{Mail, Mailbox};
@@ -284,7 +286,13 @@ fn core(
         to_ports: ToPorts::new(Arc::clone(&places), id, pool.share(), Arc::clone(&board)),
         places,
         pool,
-        server: Server { queues: urgency(plan, id), work, batch: Box::default(), open: None },
+        server: Server {
+            queues: urgency(plan, id),
+            turns: Turns::new(plan.less_urgent_every),
+            work,
+            batch: Box::default(),
+            open: None,
+        },
         learners: learners(plan, id, !exits.is_empty(), entry.cache, parts),
         entry,
         refused: Vec::with_capacity(4),

@@ -45,7 +45,7 @@ pub use parts::Stage;
 pub(crate) use hold::Hold;
 pub(crate) use observe::Observers;
 use parts::{Bin, clear, learn};
-pub(crate) use parts::{Entry, Exit, Learner, Server, order};
+pub(crate) use parts::{Entry, Exit, Learner, Server, Turns, order};
 pub(crate) use relief::Relief;
 
 /// Everything that acts.
@@ -156,7 +156,7 @@ impl Core {
         entry.tally_and_apply(pool);
     }
 
-    /// dequeue, work, complete: one batch, of the most urgent queue that has one.
+    /// dequeue, work, complete: one batch, of the first queue in the order of [`parts::Turns`] that has one.
     fn serve(&mut self, now: Nanos) -> u32 {
         let mut progress = 0;
         for &queue in &self.server.queues {
@@ -175,13 +175,17 @@ impl Core {
 
     /// dequeue, work: one batch.
     fn begin(&mut self, now: Nanos) -> u32 {
-        let Self { server: Server { queues, batch, open, .. }, places, observers, .. } = self;
+        let Self { server: Server { queues, turns, batch, open, .. }, places, observers, .. } =
+            self;
         observers.start();
-        let dequeues = |&&queue: &&u16| {
-            places.queues[usize::from(queue)].queue.dequeue(self.id, batch);
+        let dequeues = |&at: &usize| {
+            places.queues[usize::from(queues[at])].queue.dequeue(self.id, batch);
             !batch.is_empty()
         };
-        let Some(&queue) = queues.iter().find(dequeues) else { return 0 };
+        let mut order = (0..queues.len()).map(|before| turns.queue(before, queues.len()));
+        let Some(at) = order.find(dequeues) else { return 0 };
+        turns.taken(at, queues.len());
+        let queue = queues[at];
         let frames = batch.len();
         observers.stage(Span::Dequeue, frames);
         *open = Some((queue, now)); // from here on it must be completed, even if the work panics

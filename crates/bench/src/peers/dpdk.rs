@@ -109,7 +109,15 @@ impl Peer {
 
     fn start(&self) -> anyhow::Result<Running> {
         let output = File::create(&self.output)?;
-        let mut command = Command::new(&self.program);
+        // Also if this process is killed, the program must not keep a processor busy.
+        let mut command = match super::in_path("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "TERM", "--"]).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
         command.args(&self.arguments).stdout(output.try_clone()?).stderr(output);
         // testpmd forwards until it reads a line, or this process has ended.
         let child = command.stdin(Stdio::piped()).spawn();

@@ -24,8 +24,8 @@ Examples:
 
 Rates are medians over all rounds. Every round runs all cases one after another, so that other load
 on the machine disturbs all of them alike. The stages are timed in one of 17 iterations, and each
-nanosecond of such an iteration belongs to one stage: with one core, the sum is the processor time
-of a frame.
+nanosecond of such an iteration belongs to one stage: on a quiet machine with one core, the sum is
+the processor time of a frame.
 The rates include the cost of this timing.")]
 pub(crate) struct Args {
     /// Number of rounds; every round measures every case once

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", requires = "add")]
     note: Option<String>,
 
-    /// Write one HTML page with a plot
+    /// Write one HTML page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     }
     let mut text = table(&all).to_text(&style());
     if let (Some(path), Ok(())) = (&args.html, &written) {
-        text += &format!("Page with a plot: {}\n", path.display());
+        text += &format!("Page with plots: {}\n", path.display());
     }
     output::text(&text)?;
     written
@@ -150,8 +150,8 @@ fn origins(entries: &[Entry]) -> Table {
     table
 }
 
-/// Bars of each pair's ratio, by release.
-fn plot(entries: &[Entry]) -> Plot {
+/// The ratios of each pair, by release.
+fn plots(entries: &[Entry]) -> Vec<Plot> {
     let mut pairs = Vec::new();
     for ratio in entries.iter().flat_map(|entry| &entry.ratios) {
         let pair = (&ratio.flowyard, &ratio.peer);
@@ -159,21 +159,18 @@ fn plot(entries: &[Entry]) -> Plot {
             pairs.push(pair);
         }
     }
-    let names = entries.iter().map(|entry| format!("{} {}", day(&entry.date), entry.build));
-    let x = Axis::categories("release", names);
-    let plot = Plot::new(
-        "The engine's rate divided by the peer's",
-        x,
-        Axis::linear("ratio", Unit::Plain("")),
-    );
-    let plot = pairs.into_iter().fold(plot, |plot, pair| {
+    let plot = |pair: (&String, &String)| {
         let of = |entry: &Entry| {
-            let mut all = entry.ratios.iter();
-            all.find(|it| (&it.flowyard, &it.peer) == pair).map_or(f64::NAN, |it| it.ratio)
+            let found = entry.ratios.iter().find(|it| (&it.flowyard, &it.peer) == pair)?;
+            Some((format!("{} {}", day(&entry.date), entry.build), found.ratio))
         };
-        plot.bars(format!("{} : {}", pair.0, pair.1), entries.iter().map(of).collect::<Vec<_>>())
-    });
-    plot.limit_y(1.0, "as fast as the peer")
+        let (names, values): (Vec<_>, Vec<_>) = entries.iter().filter_map(of).unzip();
+        let x = Axis::categories("release", names);
+        Plot::new(format!("{} : {}", pair.0, pair.1), x, Axis::linear("ratio", Unit::Plain("")))
+            .bars("ratio", values)
+            .limit_y(1.0, "equal")
+    };
+    pairs.into_iter().map(plot).collect()
 }
 
 fn show(entries: &[Entry]) -> Page {
@@ -190,7 +187,7 @@ fn show(entries: &[Entry]) -> Page {
             .detail(format!("{:.2} to {:.2} in {} rounds", ratio.least, ratio.most, ratio.rounds)),
         );
     }
-    page.section(Section::new("Ratios").plot(plot(entries)).table(table(entries)))
+    page.section(Section::new("Ratios").plots(plots(entries)).table(table(entries)))
         .section(Section::new("Origin").table(origins(entries)))
         .footnote("Ratios of different machines are not comparable.")
 }

@@ -164,12 +164,11 @@ fn name(curve: &Curve) -> String {
 
 fn page(results: &Results) -> Page {
     let machine = &results.machine;
-    let percentiles: [(&str, fn(&Point) -> f64); 3] = [
-        ("Median", |point| point.p50_ns),
-        ("99th percentile", |point| point.p99_ns),
-        ("99.9th percentile", |point| point.p999_ns),
+    let plots = [
+        plot("Median", results, |point| point.p50_ns),
+        plot("99th percentile", results, |point| point.p99_ns),
+        plot("99.9th percentile", results, |point| point.p999_ns),
     ];
-    let plots = percentiles.map(|(title, of)| plot(title, results, of));
     let mut page = Page::new("Latency of the engine against its load")
         .subtitle(format!("64-byte frames of {} flows, ports in memory", num::exact(results.flows)))
         .command(output::command_line())

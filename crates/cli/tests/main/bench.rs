@@ -351,7 +351,8 @@ fn the_engine_beside_what_is_installed_becomes_a_line_of_the_record() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let (result, record) = (format!("{folder}/engine.json"), format!("{folder}/history.jsonl"));
     let _none = std::fs::remove_file(&record);
-    let nothing = std::env::temp_dir();
+    let nothing = format!("{folder}/no-programs");
+    std::fs::create_dir_all(&nothing).unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_flowyard"))
         .args(["bench", "engine", "--rounds", "1", "--time", "1ms", "--peers", "--json"])
         .env("PATH", nothing) // no peers there

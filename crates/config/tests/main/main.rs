@@ -12,6 +12,7 @@ mod sim;
 mod split;
 mod switch;
 mod threads;
+mod urgency;
 
 flowyard_testkit::tests! {
     mod alloc,
@@ -23,6 +24,7 @@ flowyard_testkit::tests! {
     mod split,
     mod switch,
     mod threads,
+    mod urgency,
 }
 
 /// The number of frames that switches answered in front of their queues.

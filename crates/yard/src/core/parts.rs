@@ -83,10 +83,52 @@ pub(crate) struct Entry {
 pub(crate) struct Server {
     /// Queues to dequeue from, the most urgent first.
     pub(crate) queues: Vec<u16>,
+    pub(crate) turns: Turns,
     pub(crate) work: Box<dyn Work>,
     pub(crate) batch: Box<Batch>,
     /// The queue that `batch` is open in, and when the work is done.
     pub(crate) open: Option<(u16, Nanos)>,
+}
+
+/// In which order a core looks for frames in its queues, named by their position: the most urgent first, but for one of
+/// [`Turns::every`] batches last. The less urgent queues are then looked at in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// 0: always the most urgent first.
+    every: u32,
+    /// Batches until it is last, 1 for the next one.
+    left: u32,
+    /// The less urgent queue that is looked at first then.
+    next: usize,
+}
+
+impl Turns {
+    pub(crate) const fn new(every: u32) -> Self {
+        Self { every, left: every, next: 1 }
+    }
+
+    /// The queue, of `queues`, to look at after `before` others.
+    #[inline]
+    pub(super) const fn queue(&self, before: usize, queues: usize) -> usize {
+        match self.left {
+            1 if before + 1 == queues => 0,
+            1 => 1 + (self.next - 1 + before) % (queues - 1),
+            _ => before,
+        }
+    }
+
+    /// A batch of `queue` was taken.
+    #[inline]
+    pub(super) const fn taken(&mut self, queue: usize, queues: usize) {
+        if self.left != 1 {
+            self.left = self.left.saturating_sub(1);
+            return;
+        }
+        self.left = self.every;
+        if queue > 0 {
+            self.next = if queue + 1 < queues { queue + 1 } else { 1 };
+        }
+    }
 }
 
 /// Where frames leave: a port, and its tx queue.
@@ -306,4 +348,35 @@ fn kept_all(batch: &Batch, counters: &mut Counters) -> bool {
     }
     counters.tx_bytes += if dropped { 0 } else { bytes as u64 };
     !dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    /// The queues of `batches` batches, where those of `full` always have frames.
+    fn served(every: u32, full: &[bool], batches: usize) -> Vec<usize> {
+        let mut turns = Turns::new(every);
+        let mut batch = || {
+            let order = (0..full.len()).map(|before| turns.queue(before, full.len()));
+            let order: Vec<_> = order.collect();
+            let mut each = order.clone();
+            each.sort_unstable();
+            assert!(each.into_iter().eq(0..full.len()), "each queue is looked at once: {order:?}");
+            let queue = order.into_iter().find(|&queue| full[queue]).unwrap();
+            turns.taken(queue, full.len());
+            queue
+        };
+        (0..batches).map(|_| batch()).collect()
+    }
+
+    #[test]
+    fn one_of_n_batches_is_from_the_less_urgent_queues_in_turn() {
+        assert_eq!(served(3, &[true; 3], 9), [0, 0, 1, 0, 0, 2, 0, 0, 1]);
+        assert_eq!(served(3, &[true, false, true], 6), [0, 0, 2, 0, 0, 2]);
+        assert_eq!(served(3, &[true, false, false], 6), [0; 6], "no other has frames");
+        assert_eq!(served(3, &[true], 6), [0; 6]);
+        assert_eq!(served(0, &[true; 3], 40), [0; 40], "strict priority");
+        assert_eq!(served(2, &[false, true, true], 6), [1, 1, 1, 2, 1, 1]);
+    }
 }
