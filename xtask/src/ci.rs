@@ -24,7 +24,7 @@ use crate::shell::{self, say};
 type Step = fn(&mut Ci) -> Result<()>;
 
 /// Every step by name, in the order in which they run.
-const STEPS: [(&str, Step); 18] = [
+const STEPS: [(&str, Step); 19] = [
     ("toolchain", steps::toolchain),
     ("fmt", steps::fmt),
     ("tidy", steps::tidy),
@@ -43,6 +43,7 @@ const STEPS: [(&str, Step); 18] = [
     ("fuzz", fuzz::fuzz),
     ("live", live::live),
     ("conformance", live::conformance),
+    ("guest", live::guest),
 ];
 
 /// Environment of every command of every step. The programs built here run once, so building them

@@ -4,6 +4,7 @@
 //! ```text
 //!  net ──> namespaces and veths     line ──> two hosts and the instance between them
 //!  sys ──> system calls             traffic ──> streams and numbered datagrams, checked by the receiver
+//!  guest ──> a virtual machine whose adapter has RSS
 //! ```
 //!
 //! A failure panics, as in a test. Only tests depend on this crate.
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 use flowyard_frame::Nanos;
 
+pub mod guest;
 pub mod line;
 pub mod net;
 pub mod sys;

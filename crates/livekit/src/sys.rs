@@ -118,6 +118,53 @@ fn forget_sockets(map: i32) -> bool {
     (0..4).filter(|key| delete(*key)).count() > 0
 }
 
+/// Makes the kernel end `command` when the calling thread ends, however that happens.
+pub fn end_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec, only prctl(2) is called, which is safe to call there.
+    unsafe {
+        command.pre_exec(|| check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)));
+    }
+}
+
+/// A packet socket that sends on the interface of this name, in the network namespace of the calling thread.
+///
+/// # Errors
+///
+/// As socket(2), if_nametoindex(3) and bind(2).
+pub fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
+    let name = std::ffi::CString::new(interface)?;
+    // SAFETY: the name ends with a zero byte, a socket address consists of integers, and the kernel reads no more than
+    // its size. A new descriptor belongs to nobody else.
+    unsafe {
+        let index = libc::if_nametoindex(name.as_ptr());
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = index as i32;
+        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;
+        Ok(socket)
+    }
+}
+
+/// Sends one frame.
+///
+/// # Errors
+///
+/// As send(2).
+pub fn send(socket: &impl AsRawFd, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads the bytes of the frame only.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

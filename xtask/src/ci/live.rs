@@ -113,6 +113,23 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees"))
 }
 
+/// flowyard in a virtual machine whose adapter has RSS. Tests whose requirements are missing are left out, with the
+/// reason.
+pub(super) fn guest(ci: &mut Ci) -> Result<()> {
+    run(&mut ci.cargo("build --release -p flowyard-cli"))?;
+    let guest = "test -p flowyard-host --test guest";
+    run(&mut ci.cargo(&format!("{guest} --no-run")))?;
+    let mut command = ci.command("timeout");
+    command.args(["300", "cargo"]).args(guest.split(' '));
+    command.args(["--", "--nocapture", "--test-threads", "1"]);
+    command.env("FLOWYARD_LIVE", "1");
+    let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
+    let text = printed.checked()?;
+    let ignored = results::ignored(&text);
+    let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
+    ignored.collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
+}
+
 /// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.
 pub(super) fn conformance(ci: &mut Ci) -> Result<()> {
     if ci.has_run_live {

@@ -1,0 +1,194 @@
+//! A virtual machine with another kernel and an adapter with RSS from another implementation: QEMU's virtio-net.
+//!
+//! ```text
+//!  test ──frames──> TAP in a namespace ──> QEMU: Toeplitz, table ──> queue of eth0 in the guest
+//!       ──lines───> serial port ──> shell of the guest ──> ethtool, flowyard ──> output, exit status
+//! ```
+//!
+//! QEMU runs in a network namespace of its own, without KVM, as the user of the test. The guest has its system in
+//! memory ([`Image`]) and ends with the value.
+//!
+//! Thread-safety: a guest belongs to one thread, and ends with that thread at the latest.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Net, sys};
+
+mod image;
+
+pub use image::{Image, kernel};
+
+/// The TAP interface in the namespace of a guest, on which its frames are sent.
+pub const TAP: &str = "guest0";
+
+/// The MAC address of `eth0` in the guest.
+pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+/// Queues of `eth0` in the guest.
+pub const QUEUES: u16 = 4;
+
+/// Frames that wait in the TAP while QEMU is slow.
+const ROOM: u32 = 30_000;
+
+/// More than a busy machine takes.
+const BOOT: Duration = Duration::from_secs(150);
+const COMMAND: Duration = Duration::from_secs(120);
+
+/// The end of the output of a command: this text and the exit status in a line.
+const END: &str = "@@end ";
+
+/// A running guest.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: Child,
+    stdin: ChildStdin,
+    output: Receiver<Vec<u8>>,
+    net: Net,
+}
+
+impl Guest {
+    /// Boots a guest with this image and waits for its shell.
+    ///
+    /// # Panics
+    /// When QEMU does not start, or the guest does not answer.
+    #[must_use]
+    pub fn boot(image: &Image) -> Self {
+        let net = Net::new().unwrap();
+        net.sh(&format!(
+            "ip tuntap add {TAP} mode tap multi_queue && \
+             ip link set {TAP} txqueuelen {ROOM} up"
+        ));
+        let netdev =
+            format!("tap,id=n0,ifname={TAP},script=no,downscript=no,queues={QUEUES},vhost=off");
+        let [a, b, c, d, e, f] = MAC;
+        let device = format!(
+            "virtio-net-pci,netdev=n0,mq=on,vectors={},rss=on,hash=on,rx_queue_size=1024,\
+             mac={a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}",
+            2 * QUEUES + 2
+        );
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "4", "-m", "1024"])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-serial", "stdio", "-netdev", &netdev, "-device", &device])
+            .arg("-kernel")
+            .arg(&image.kernel)
+            .arg("-initrd")
+            .arg(&image.system)
+            .args(["-append", "console=ttyS0 quiet loglevel=0 panic=-1 rdinit=/init"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        sys::within(&mut command, &net.0);
+        sys::end_with_parent(&mut command);
+        let mut qemu = command.spawn().unwrap();
+        let (stdin, mut stdout) = (qemu.stdin.take().unwrap(), qemu.stdout.take().unwrap());
+        let (sender, output) = channel();
+        thread::spawn(move || {
+            let mut part = vec![0; 1 << 16];
+            while let Ok(len @ 1..) = stdout.read(&mut part) {
+                if sender.send(part[..len].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut guest = Self { qemu, stdin, output, net };
+        guest.until_end(BOOT);
+        guest
+    }
+
+    /// The namespace of the TAP.
+    #[must_use]
+    pub const fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// Runs a line in the guest's shell. Returns its exit status and what it printed.
+    ///
+    /// # Panics
+    /// When the guest does not answer.
+    pub fn run(&mut self, line: &str) -> (i32, String) {
+        assert!(line.len() < 4000 && !line.contains('\n'), "a line of a terminal: {line}");
+        writeln!(self.stdin, "{line}").unwrap();
+        self.stdin.flush().unwrap();
+        self.until_end(COMMAND)
+    }
+
+    /// Runs a line in the guest's shell, which must succeed. Returns what it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn sh(&mut self, line: &str) -> String {
+        let (status, printed) = self.run(line);
+        assert_eq!(status, 0, "in the guest: {line}\n{printed}");
+        printed
+    }
+
+    /// Frames that the guest's `eth0` has received, by queue.
+    ///
+    /// # Panics
+    /// When ethtool prints no such counters.
+    pub fn received(&mut self) -> Vec<u64> {
+        let text = self.sh("ethtool -S eth0");
+        let counter = |queue| {
+            let name = format!("rx_queue_{queue}_packets: ");
+            let value = text.lines().find_map(|line| line.trim().strip_prefix(&name));
+            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+        };
+        (0..QUEUES).map(counter).collect()
+    }
+
+    /// The output up to the end of a command, and the exit status.
+    #[allow(clippy::disallowed_methods, reason = "the guest runs in real time")]
+    fn until_end(&mut self, limit: Duration) -> (i32, String) {
+        let started = Instant::now();
+        let mut text = String::new();
+        loop {
+            if let Some(end) = text.find(END)
+                && let Some((status, _)) = text[end + END.len()..].split_once('\n')
+            {
+                let status = status.trim().parse().unwrap_or(-1);
+                let printed = text[..end].replace('\r', "");
+                return (status, printed.strip_suffix('\n').unwrap_or(&printed).to_owned());
+            }
+            match self.output.recv_timeout(limit.saturating_sub(started.elapsed())) {
+                Ok(part) => text.push_str(&String::from_utf8_lossy(&part)),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("the guest did not answer within {limit:?}; it printed:\n{text}")
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("QEMU has ended; it printed:\n{text}")
+                }
+            }
+        }
+    }
+}
+
+/// Sends frames to the `eth0` of the guest whose TAP is in `net`, and waits for `pause` after each 64 of them. The guest
+/// is slow, and QEMU loses frames for which its rings have no room.
+///
+/// # Panics
+/// When a frame cannot be sent.
+pub fn send(net: &Net, frames: Vec<Vec<u8>>, pause: Duration) {
+    net.within(move || {
+        let socket = sys::packet_socket(TAP).unwrap();
+        for burst in frames.chunks(64) {
+            for frame in burst {
+                sys::send(&socket, frame).unwrap();
+            }
+            thread::sleep(pause);
+        }
+    });
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Neither fails unless QEMU has ended already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
