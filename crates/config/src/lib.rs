@@ -271,12 +271,10 @@ pub struct QueueConfig {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SteerConfig {
-    /// The queues over which the hash spreads frames; by default those of the core that received them, or all:
-    /// see `keep_local`.
+    /// The queues over which the hash spreads frames; by default all, but see `keep_local`.
     pub spread: Vec<Spanned<String>>,
-    /// Frames that no exact entry and no rule names stay with the core that received them, while it is not
-    /// overloaded. Applies if every core that works on frames also receives, and neither `spread` nor `[elephants]`
-    /// is given.
+    /// Other frames stay with the core that received them, while it is not overloaded. Applies if every core that works
+    /// on frames also receives, and neither `spread` nor `[elephants]` is given.
     pub keep_local: bool,
     /// Entries of the indirection table.
     pub entries: Spanned<usize>,
