@@ -121,7 +121,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
         boot: boot(machine),
         steps: plan.steps.clone(),
     };
-    let mut journal = Journal::create(folder, header).map_err(Failure::Journal)?;
+    let mut journal = Journal::create(folder, &header).map_err(Failure::Journal)?;
     for (number, step) in plan.steps.iter().enumerate() {
         if let Err(why) = one(machine, &mut journal, number, step) {
             return Err(give_up(machine, journal, &step.setting, why));

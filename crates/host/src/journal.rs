@@ -70,7 +70,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn create(folder: &Path, header: Header) -> io::Result<Self> {
+    pub fn create(folder: &Path, header: &Header) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let last = list(folder, &header.interface)?.pop();
         let number = |path: &Path| {
@@ -79,7 +79,7 @@ impl Journal {
         };
         let next = last.as_deref().and_then(number).unwrap_or(0) + 1;
         let path = folder.join(format!("{}.{next}.journal", header.interface));
-        let mut text = serde_json::to_string(&header).map_err(io::Error::other)?;
+        let mut text = serde_json::to_string(header).map_err(io::Error::other)?;
         text.push('\n');
         // A complete file appears under the name, or none.
         let temporary = path.with_extension("new");

@@ -109,7 +109,9 @@ struct Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        self.thread.take().map(|thread| thread.join().unwrap());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
     }
 }
 
