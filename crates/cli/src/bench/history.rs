@@ -179,12 +179,14 @@ fn show(entries: &[Entry]) -> Page {
         .command(output::command_line())
         .time(crate::clock::date());
     for ratio in entries.last().into_iter().flat_map(|entry| &entry.ratios) {
+        let rounds = match ratio.rounds {
+            0 => String::new(),
+            rounds => format!(" in {rounds} rounds"),
+        };
+        let name = format!("{} : {}", ratio.flowyard, ratio.peer);
         page = page.card(
-            Card::new(
-                format!("{} : {}", ratio.flowyard, ratio.peer),
-                format!("{:.2}", ratio.ratio),
-            )
-            .detail(format!("{:.2} to {:.2} in {} rounds", ratio.least, ratio.most, ratio.rounds)),
+            Card::new(name, format!("{:.2}", ratio.ratio))
+                .detail(format!("{:.2} to {:.2}{rounds}", ratio.least, ratio.most)),
         );
     }
     page.section(Section::new("Ratios").plots(plots(entries)).table(table(entries)))

@@ -175,6 +175,8 @@ fn describe(
     let frames = if starved && copies && seed % 4 != 1 { 0 } else { frames };
     let us = [10, 1000][rng.below(2) as usize];
     writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
+    let every = [0, 2, 16][(seed / 7 % 3) as usize];
+    writeln!(text, "less_urgent_every = {every}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
     let owner = |port: u16| if port == 0 { 0 } else { cores - 1 };
     for port in 0..ports {
