@@ -58,7 +58,7 @@ impl Rule {
             RuleAction::Queue(queue) => write!(to, " action {queue}")?,
             RuleAction::Vf { vf, queue } => write!(to, " vf {vf} queue {queue}")?,
             RuleAction::Context { context, queue } => {
-                write!(to, " context {context} queue {queue}")?
+                write!(to, " context {context} queue {queue}")?;
             }
         }
         self.loc.map_or(Ok(()), |loc| write!(to, " loc {loc}"))
@@ -122,13 +122,13 @@ fn ignored<T: Display + PartialEq + Ignored>(to: &mut String, bits: T, all: T) -
 }
 
 /// A mask whose ones are the bits to ignore.
-trait Ignored {
+trait Ignored: Copy {
     fn ignored(self) -> Self;
 }
 
 macro_rules! address {
     ($name:ident, $bytes:literal) => {
-        #[derive(PartialEq, Default)]
+        #[derive(Clone, Copy, PartialEq, Default)]
         struct $name([u8; $bytes]);
 
         impl Ignored for $name {
