@@ -47,7 +47,7 @@ impl Atomic {
         let consumers = consumers.clamp(1, u16::MAX - 1);
         Self {
             consumers,
-            ring: Ring::new(window, true),
+            ring: Ring::new(window),
             seats: Seats::new(usize::from(consumers) + 1, window),
             // Four pins for each frame of the window, so that few flows in flight share a pin.
             pins: Pins::new(if cfg!(loom) { 2 } else { window.clamp(256, 1 << 20) * 4 }),

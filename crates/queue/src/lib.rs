@@ -31,14 +31,6 @@ mod sync;
 pub use contract::{Open, Order, Queue, Sink};
 pub use done_bits::DoneBits;
 
-/// Makes a direct queue that carries frames without their keys and actions, with a window of `capacity` frames. Lanes
-/// that are dequeued have the keys and actions that the batch had before; the consumer writes what it needs, and an
-/// action for each lane before it completes the batch.
-#[must_use]
-pub fn of_frames(capacity: usize) -> Box<dyn Queue> {
-    Box::new(line::Line::of_frames(capacity))
-}
-
 /// Makes a queue with `order` for the cores 0 to `consumers` - 1, with a window of `capacity` frames. A
 /// direct queue has one consumer; `consumers` is ignored.
 #[must_use]

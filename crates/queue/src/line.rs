@@ -29,13 +29,7 @@ impl Line {
     pub(crate) fn new(order: Order, consumers: u16, window: usize) -> Self {
         let consumers = if order == Order::Direct { 1 } else { consumers.max(1) };
         let seats = Seats::new(usize::from(consumers), 0);
-        Self { order, consumers, ring: Ring::new(window, true), seats }
-    }
-
-    /// A direct queue of frames without keys and actions.
-    pub(crate) fn of_frames(window: usize) -> Self {
-        let seats = Seats::new(1, 0);
-        Self { order: Order::Direct, consumers: 1, ring: Ring::new(window, false), seats }
+        Self { order, consumers, ring: Ring::new(window), seats }
     }
 
     fn seat(&self, core: u16) -> u16 {

@@ -17,7 +17,7 @@
 //! While a core has a frame, the slot's copy of the handle is not used: it is overwritten when the
 //! frame is parked, or by the next frame in the slot. A slot has three columns, so that a run of frames is
 //! moved by three copies: frames of 16 bytes, keys of 64, actions of 12. Parking writes a key only if the
-//! worker changed it. A ring of frames alone has no slots for keys and actions, and moves a sixth of the bytes.
+//! worker changed it.
 //!
 //! Access to a slot: the producer from reserving to publishing; the holder of the [`Claim`] from claiming
 //! to closing; then the committer, until head passes it. Claims are made only here and in the modules
@@ -43,8 +43,6 @@ pub(crate) struct Ring {
     frames: Column<Frame>,
     keys: Column<FlowKey>,
     actions: Column<Action>,
-    /// Whether keys and actions travel with the frames.
-    carries_keys: bool,
     window: u64,
     entry: Padded<Entry>,
     claimed: Padded<AtomicU64>,
@@ -98,16 +96,14 @@ impl Claim<'_> {
 }
 
 impl Ring {
-    /// A ring for `window` frames, with their keys and actions or without.
-    pub(crate) fn new(window: usize, carries_keys: bool) -> Self {
+    /// A ring for `window` frames.
+    pub(crate) fn new(window: usize) -> Self {
         let published = DoneBits::new(window.max(1));
         let slots = published.window();
-        let others = if carries_keys { slots } else { 0 };
         Self {
             frames: Column::new(slots),
-            keys: Column::new(others),
-            actions: Column::new(others),
-            carries_keys,
+            keys: Column::new(slots),
+            actions: Column::new(slots),
             window: window.max(1) as u64,
             entry: Padded::new(Entry { tail: AtomicU64::new(0), head_seen: AtomicU64::new(0) }),
             claimed: Padded::new(AtomicU64::new(0)),
@@ -137,10 +133,8 @@ impl Ring {
             // overwritten next.
             unsafe {
                 self.frames.put(first, &from.frames[run.clone()]);
-                if self.carries_keys {
-                    self.keys.put(first, &from.keys[run.clone()]);
-                    self.actions.put(first, &from.actions[run.clone()]);
-                }
+                self.keys.put(first, &from.keys[run.clone()]);
+                self.actions.put(first, &from.actions[run.clone()]);
             }
             from.frames[run].fill_with(Frame::default);
             lanes = lanes.without(Lanes(Lanes::first(room).0 << lowest));
@@ -218,10 +212,8 @@ impl Ring {
             // The slot's copy of a handle is not used again: see `park` and `hand_on`.
             unsafe {
                 self.frames.get(claim.first, &mut into.frames[..len]);
-                if self.carries_keys {
-                    self.keys.get(claim.first, &mut into.keys[..len]);
-                    self.actions.get(claim.first, &mut into.actions[..len]);
-                }
+                self.keys.get(claim.first, &mut into.keys[..len]);
+                self.actions.get(claim.first, &mut into.actions[..len]);
             }
         } else {
             for lane in 0..len {
@@ -263,9 +255,6 @@ impl Ring {
             // handle replaces the slot's copy, and is taken out of the batch.
             unsafe {
                 self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
-                if !self.carries_keys {
-                    continue;
-                }
                 self.actions.put(ticket, &from.actions[lane..=lane]);
                 self.keys.get(ticket, &mut key);
                 if key[0] != from.keys[lane] {
@@ -324,10 +313,8 @@ impl Ring {
         // SAFETY: the caller has exclusive access; the handle is taken out of the batch.
         unsafe {
             self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
-            if self.carries_keys {
-                self.keys.put(ticket, &from.keys[lane..=lane]);
-                self.actions.put(ticket, &from.actions[lane..=lane]);
-            }
+            self.keys.put(ticket, &from.keys[lane..=lane]);
+            self.actions.put(ticket, &from.actions[lane..=lane]);
         }
     }
 
@@ -339,10 +326,8 @@ impl Ring {
         // SAFETY: the caller guarantees it.
         unsafe {
             self.frames.get(ticket, &mut into.frames[lane..=lane]);
-            if self.carries_keys {
-                self.keys.get(ticket, &mut into.keys[lane..=lane]);
-                self.actions.get(ticket, &mut into.actions[lane..=lane]);
-            }
+            self.keys.get(ticket, &mut into.keys[lane..=lane]);
+            self.actions.get(ticket, &mut into.actions[lane..=lane]);
         }
     }
 }

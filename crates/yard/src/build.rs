@@ -41,7 +41,7 @@ use crate::work::Work;
 pub struct Parts {
     /// Makes a queue: the order, how many cores (numbered from 0) are possible consumers, and how
     /// many frames it holds.
-    pub queue: Option<fn(Order, u16, usize) -> Box<dyn Queue>>,
+    pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
     /// The real clock, to time the stages with; without one only the virtual clock is charged.
     pub clock: Option<Clock>,
     /// The pool, if ports were opened on one; made by [`Blueprint::pool`].
@@ -67,7 +67,7 @@ pub struct Parts {
 impl Default for Parts {
     fn default() -> Self {
         Self {
-            queue: None,
+            queue: flowyard_queue::new,
             clock: None,
             pool: None,
             rx: BTreeMap::new(),
@@ -78,15 +78,6 @@ impl Default for Parts {
             mailbox: 1024,
             control: Vec::new(),
         }
-    }
-}
-
-impl Parts {
-    /// Whether port `number` reads the keys of the frames that it transmits.
-    fn reads_keys(&self, number: u16) -> bool {
-        let both = self.ports.iter().filter(|((port, _), _)| *port == number);
-        let all = self.tx.get(&number).into_iter().chain(both.map(|(_, (_, tx))| tx));
-        all.into_iter().any(|tx| tx.reads_keys())
     }
 }
 
@@ -140,7 +131,7 @@ impl Yard {
     /// When a number of the blueprint names nothing, or a table does not take its entries.
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
-        let places = Arc::new(places(plan, &parts));
+        let places = Arc::new(places(plan, parts.queue));
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -215,8 +206,7 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
 }
 
 /// Every queue, and a tx queue for every core of every port.
-fn places(plan: &Blueprint, parts: &Parts) -> Places {
-    let new = parts.queue.unwrap_or(flowyard_queue::new);
+fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Places {
     let queues = plan.queues.iter().map(|queue| Place {
         name: queue.name.clone(),
         queue: new(queue.order, plan.cores, queue.window_frames as usize),
@@ -224,14 +214,8 @@ fn places(plan: &Blueprint, parts: &Parts) -> Places {
         consumers: queue.consumers.clone(),
         fan: None,
     });
-    let ports = (0..).zip(&plan.ports).map(|(number, port)| {
-        let window = port.window_frames as usize;
-        // To transmit a frame, neither its key nor its action is needed.
-        let needs_keys = matches!(plan.learn, Some(LearnPlan::Atr(_))) || parts.reads_keys(number);
-        let direct = || match parts.queue {
-            None if !needs_keys => flowyard_queue::of_frames(window),
-            _ => new(Order::Direct, 1, window),
-        };
+    let ports = plan.ports.iter().map(|port| {
+        let direct = || new(Order::Direct, 1, port.window_frames as usize);
         let fan = (port.cores.len() > 1).then(|| {
             let fan = Fan::new(&port.cores, direct);
             if port.fan_by_flow { fan.by_flow() } else { fan }

@@ -81,11 +81,6 @@ pub trait Tx: Send {
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
-    /// Whether [`Tx::tx`] reads the keys of the frames; else they are any.
-    fn reads_keys(&self) -> bool {
-        false
-    }
-
     /// Whether nothing will be transmitted any more, because of a failure that [`Tx::close`] reports.
     fn has_failed(&self) -> bool {
         false

@@ -79,8 +79,4 @@ impl Tx for Collect {
         }
         Lanes::NONE
     }
-
-    fn reads_keys(&self) -> bool {
-        true
-    }
 }

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 
 use crate::common::{Rig, numbers};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, To};
+use flowyard_frame::{Batch, Lanes};
 use flowyard_queue::model::Model;
-use flowyard_queue::{Order, Queue, Sink};
+use flowyard_queue::{Order, Queue};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +58,6 @@ fn step(rig: &mut Rig, op: Op) -> (Vec<u32>, u64) {
     }
 }
 
-/// Where frames end.
-struct Gone;
-
-impl Sink for Gone {
-    fn drop(&mut self, _: Frame, _: To) {}
-}
-
 /// The visible state of a queue.
 fn state(queue: &dyn Queue) -> impl PartialEq + std::fmt::Debug {
     let open: Vec<_> = (0..4).map(|core| queue.open(core)).collect();
@@ -97,48 +90,6 @@ proptest! {
             prop_assert_eq!(state(&*fast.queue), state(&*slow.queue), "{:?}", op);
         }
         prop_assert_eq!(fast.finish(), slow.finish());
-    }
-
-    /// The frames come as from a queue with keys; the lanes keep the keys and actions that the batch had.
-    #[test]
-    fn a_queue_of_frames_answers_as_a_direct_queue(
-        capacity in 1..100_usize,
-        ops in prop::collection::vec((any::<bool>(), any::<u32>(), 0..33_u16), 1..100),
-    ) {
-        let (fast, slow) = (flowyard_queue::of_frames(capacity), Model::new(Order::Direct, 1, capacity));
-        let (mut next, mut key) = (0, 7);
-        for (enqueues, lanes, frames) in ops {
-            let mut both = [Batch::default(), Batch::default()];
-            if enqueues {
-                for batch in &mut both {
-                    for lane in 0..frames.min(32) {
-                        let mut frame = Frame::unbacked(60);
-                        frame.hash = next + u32::from(lane);
-                        batch.push(frame, FlowKey { sport: lane, ..FlowKey::ZERO }).unwrap();
-                    }
-                }
-                next += u32::from(frames);
-                let [a, b] = &mut both;
-                let lanes = Lanes(lanes & a.lanes().0);
-                prop_assert_eq!(fast.enqueue(a, lanes), slow.enqueue(b, lanes));
-                let hashes = |batch: &Batch| batch.frames.iter().map(|frame| frame.hash).collect::<Vec<_>>();
-                prop_assert_eq!(hashes(a), hashes(b));
-            } else {
-                key += 1;
-                let [a, b] = &mut both;
-                a.keys.fill(FlowKey { sport: key, ..FlowKey::ZERO });
-                fast.dequeue(0, a);
-                slow.dequeue(0, b);
-                prop_assert_eq!(&a.frames, &b.frames);
-                prop_assert!(a.keys.iter().all(|one| one.sport == key));
-                for (batch, queue) in [(a, &*fast), (b, &slow as &dyn Queue)] {
-                    let end = flowyard_queue::model::Model::new(Order::Direct, 1, 64);
-                    batch.actions.fill(Action { to: To::SENT, ..Action::default() });
-                    queue.complete(0, batch, &end, &mut Gone);
-                }
-            }
-            prop_assert_eq!(state(&*fast), state(&slow));
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!
 //! Thread-safety: a core's own; queues may be used by any core.
 
-use flowyard_frame::{LANES, Lanes, Nanos, To};
+use flowyard_frame::{Lanes, Nanos, To};
 use flowyard_queue::Order;
 
 use super::Core;
@@ -25,9 +25,6 @@ impl Core {
         let Place { queue, fan, .. } = &places.ports[usize::from(*port)];
         if left.is_empty() {
             queue.dequeue(self.id, batch);
-            for lane in 0..batch.len().min(LANES) {
-                batch.actions[lane].to = To::Port(*port); // the queue may carry frames alone
-            }
             *left = batch.lanes();
         }
         if left.is_empty() {

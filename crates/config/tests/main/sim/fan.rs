@@ -28,10 +28,6 @@ impl Tx for Moody {
         self.0.tx(from, now_taken, pool, now);
         lanes.without(now_taken)
     }
-
-    fn reads_keys(&self) -> bool {
-        self.0.reads_keys()
-    }
 }
 
 fn text(order: &str) -> String {
