@@ -102,7 +102,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     let mut command = ci.command("timeout");
     command.args(["900", "cargo"]).args(live.split(' '));
     command.args(["--", "--nocapture", "--test-threads", "1"]);
-    command.env("FLOWYARD_LIVE", "1");
+    command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
     let ignored = results::ignored(&text);
@@ -122,7 +122,7 @@ pub(super) fn guest(ci: &mut Ci) -> Result<()> {
     let mut command = ci.command("timeout");
     command.args(["300", "cargo"]).args(guest.split(' '));
     command.args(["--", "--nocapture", "--test-threads", "1"]);
-    command.env("FLOWYARD_LIVE", "1");
+    command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
     let ignored = results::ignored(&text);

@@ -10,15 +10,13 @@ use flowyard_frame::Rng;
 use flowyard_livekit::guest::{Guest, Image, send};
 use flowyard_testkit::note;
 
-use crate::{cache, kernel, rss};
+use crate::{cache, kernel, rounds, rss};
 
 flowyard_testkit::tests! {
     host_says_what_ethtool_says,
     apply_and_undo_survive_kill_9_at_50_moments,
     a_foreign_change_is_noticed_and_not_overwritten,
 }
-
-const KILLS: u64 = 50;
 
 /// Everything that a plan may change, as other programs print it.
 const SNAPSHOT: &str = "(ethtool -x eth0; ethtool -l eth0; ethtool -n eth0 rx-flow-hash tcp4; \
@@ -108,7 +106,8 @@ fn apply_and_undo_survive_kill_9_at_50_moments() {
     let micros = (1e6 * (times[1] - times[0])) as u64 + 10_000;
     let mut random = Rng::new(50);
     let (mut killed, mut changed, mut undone) = (0, 0, 0);
-    for kill in 0..KILLS {
+    let kills = rounds(50, 20);
+    for kill in 0..kills {
         // Most of the time the command starts and reads; every second kill comes in the last third.
         let least = if kill % 2 == 0 { 0 } else { 2 * micros / 3 };
         let wait = least + random.below(micros - least);
@@ -127,7 +126,7 @@ fn apply_and_undo_survive_kill_9_at_50_moments() {
             (killed + has("killed"), changed + has("changed"), undone + has("undone"));
     }
     note!(
-        "of {KILLS}: {killed} killed, {changed} had changed settings, {undone} undone; apply takes {micros} us"
+        "of {kills}: {killed} killed, {changed} had changed settings, {undone} undone; apply takes {micros} us"
     );
     assert!(killed > 0 && changed > 0 && undone >= changed, "{killed} {changed} {undone}");
 }

@@ -40,6 +40,11 @@ flowyard_testkit::tests! {
     mod rss needs GUEST,
 }
 
+/// How often a test repeats what it tests: `full` times, or `quick` times with `FLOWYARD_GUEST_QUICK=1`, as in CI.
+fn rounds(full: usize, quick: usize) -> usize {
+    if std::env::var_os("FLOWYARD_GUEST_QUICK").is_some() { quick } else { full }
+}
+
 /// The folder of the kernel and of the images.
 fn cache() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest");

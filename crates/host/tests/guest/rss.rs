@@ -9,14 +9,13 @@ use flowyard_frame::{FlowKey, Rng, proto};
 use flowyard_livekit::guest::{Guest, Image, MAC, QUEUES, send};
 use flowyard_testkit::{Build, note};
 
-use crate::{cache, kernel};
+use crate::{cache, kernel, rounds};
 
 flowyard_testkit::tests! {
     ten_thousand_flows_land_where_the_model_says_under_20_keys_and_tables,
 }
 
 const FLOWS: usize = 10_000;
-const KEYS: usize = 20;
 
 /// A random frame to the guest: TCP, UDP, other protocols and fragments, over IPv4 and IPv6.
 pub(crate) fn frame(random: &mut Rng) -> (FlowKey, Vec<u8>) {
@@ -75,7 +74,8 @@ fn ten_thousand_flows_land_where_the_model_says_under_20_keys_and_tables() {
     note!("booted after {:?}", started.elapsed());
     let mut random = Rng::new(18);
     let profile = Profile::find("virtio").unwrap();
-    for round in 0..KEYS {
+    let keys = rounds(20, 5);
+    for round in 0..keys {
         let key: Vec<String> = (0..40).map(|_| format!("{:02x}", random.below(256))).collect();
         let table = if round % 4 == 0 {
             format!("equal {}", 1 + random.below(QUEUES.into()))
@@ -112,5 +112,5 @@ fn ten_thousand_flows_land_where_the_model_says_under_20_keys_and_tables() {
         };
         assert_eq!(counted, predicted, "round {round}: {table}, key {}", key.join(":"));
     }
-    note!("{KEYS} keys and tables after {:?}", started.elapsed());
+    note!("{keys} keys and tables after {:?}", started.elapsed());
 }
