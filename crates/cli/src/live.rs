@@ -56,7 +56,7 @@ pub(crate) fn sample(
 pub(crate) fn traffic(interface: &str, index: u32, time: Duration) -> Result<Traffic, Stop> {
     let mut traffic = Traffic::default();
     let lost = sample(interface, index, &[Only::All], time, &mut |_, seen| {
-        traffic.sample(LinkType::Ethernet, &seen)
+        traffic.sample(LinkType::Ethernet, &seen);
     })?;
     note_lost(lost);
     Ok(traffic)
