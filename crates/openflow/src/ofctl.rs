@@ -99,26 +99,32 @@ impl<'a> Part<'a> {
         Some((self.take(at), self.skip(at + 1)))
     }
 
-    /// Whether the blank at `at` is next to a `=` or `->`, and so does not end a part.
-    fn joins(self, at: usize) -> bool {
+    /// Whether the blank at `at` is next to a `=` or `->`, and so does not end a part. It holds for all blanks up to the
+    /// second result, where something else follows.
+    fn joins(self, at: usize) -> (bool, usize) {
         let (before, behind) = (self.text[..at].trim_end(), self.text[at..].trim_start());
-        before.ends_with('=')
+        let joins = before.ends_with('=')
             || before.ends_with("->")
             || behind.starts_with('=')
-            || behind.starts_with("->")
+            || behind.starts_with("->");
+        (joins, self.text.len() - behind.len())
     }
 
     /// The parts between commas and blanks. Text in parentheses is not split.
     fn list(self) -> Result<Vec<Self>, TextError> {
         let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0_u32);
+        let (mut joins, mut blank_until) = (false, 0);
         for (at, c) in self.text.char_indices() {
+            if matches!(c, ' ' | '\t') && depth == 0 && at >= blank_until {
+                (joins, blank_until) = self.joins(at); // once for many blanks
+            }
             match c {
                 '(' => depth += 1,
                 ')' if depth == 0 => {
                     return Err(self.skip(at).wrong("a ')' without '('", "remove it"));
                 }
                 ')' => depth -= 1,
-                ' ' | '\t' if depth == 0 && self.joins(at) => {}
+                ' ' | '\t' if depth == 0 && joins => {}
                 ',' | ' ' | '\t' if depth == 0 => {
                     parts.push(self.skip(from).take(at - from).trim());
                     from = at + 1;
