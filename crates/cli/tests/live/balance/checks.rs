@@ -57,7 +57,7 @@ fn checked(mode: Mode, one_armed: bool, kind: &'static str) {
         let done = Requests::short(vip).run(&site.client, 60);
         assert_eq!(done.by.len(), 2, "{done:?}; {}", balancer.said());
         done.all_well(2);
-        Requests::kept(vip, 10).run(&site.client, 6).all_well(2);
+        Requests::kept(vip, 10).run(&site.client, 30).all_well(2);
     }
     farm.stop_one(1);
     wait_until("a backend that is down", || {
