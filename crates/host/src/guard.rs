@@ -7,9 +7,5 @@ use crate::plan::Plan;
 /// that connection or the default route. Empty if it does not.
 #[must_use]
 pub fn dangers(machine: &dyn Machine, plan: &Plan) -> Vec<String> {
-    let changes: Vec<_> = plan.steps.iter().map(|step| step.setting.to_string()).collect();
-    if changes.is_empty() {
-        return Vec::new();
-    }
-    machine.management(&plan.interface)
+    if plan.steps.is_empty() { Vec::new() } else { machine.management(&plan.interface) }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
-use crate::sys;
+use crate::{ntuple, sys};
 
 /// The names of the interfaces in the network namespace of the calling thread.
 #[must_use]
@@ -113,6 +113,6 @@ impl Machine for Here {
     }
 
     fn rules(&self, interface: &str) -> io::Result<Rules> {
-        sys::rules(interface)
+        ntuple::count(interface)
     }
 }

@@ -49,4 +49,5 @@ pub use prove::{CpuProof, FlowProof, Proof, QueueProof, Seen};
 pub use sample::{Only, Sampled, Sampler};
 pub use setting::{Setting, Settings, settings_of};
 pub use state::*;
+pub use sys::{Offload, offload};
 pub use traffic::{Flow, Traffic};

@@ -16,6 +16,8 @@ use std::io;
 
 use flowyard_adapter::rules::Rule;
 
+use crate::machine::Rules;
+
 mod call;
 mod layout;
 
@@ -102,6 +104,15 @@ pub fn restore(interface: &str, rule: &Listed) -> io::Result<u32> {
 /// What the driver returns: `ENOENT` or `EINVAL` if there is none.
 pub fn delete(interface: &str, loc: u32) -> io::Result<()> {
     call::delete(interface, loc)
+}
+
+/// The number of the rules of `interface`, and whether its driver chooses locations.
+///
+/// # Errors
+/// As of [`list`].
+pub fn count(interface: &str) -> io::Result<Rules> {
+    let (installed, data) = call::count(interface)?;
+    Ok(Rules { installed, chooses_locations: data & CHOOSES != 0 })
 }
 
 /// A location for a new rule.

@@ -104,11 +104,11 @@ pub type Settings = BTreeMap<Setting, String>;
 
 const NONE: &str = "none";
 
-fn cpu_text(cpus: &[u32]) -> String {
+pub(crate) fn cpu_text(cpus: &[u32]) -> String {
     if cpus.is_empty() { NONE.to_owned() } else { cpus::list(cpus) }
 }
 
-fn table_text(table: &[u32]) -> String {
+pub(crate) fn table_text(table: &[u32]) -> String {
     table.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
@@ -257,14 +257,6 @@ impl Setting {
 /// The queues of the entries of a table.
 pub(crate) fn table(value: &str) -> Option<Vec<u32>> {
     value.split(' ').map(|queue| queue.parse().ok()).collect()
-}
-
-pub(crate) fn to_text(table: &[u32]) -> String {
-    table_text(table)
-}
-
-pub(crate) fn cpus_to_text(cpus: &[u32]) -> String {
-    cpu_text(cpus)
 }
 
 /// ethtool sets tables by weights only: queue q gets the next W entries. A table that is not of this form has

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Rss, Rules};
+use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Rss};
 
 const GDRVINFO: u32 = 0x03;
 const GCOALESCE: u32 = 0x0e;
@@ -18,7 +18,6 @@ const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GRXFH: u32 = 0x29;
 const SRXFH: u32 = 0x2a;
-const GRXCLSRLCNT: u32 = 0x2e;
 const GSSET_INFO: u32 = 0x37;
 const GFEATURES: u32 = 0x3a;
 const GCHANNELS: u32 = 0x3c;
@@ -36,8 +35,6 @@ const MOST: u32 = 1 << 16;
 
 /// Words of struct `ethtool_rxnfc`, which has 192 bytes.
 const RXNFC: usize = 48;
-/// `RX_CLS_LOC_SPECIAL`: the driver chooses locations.
-const CHOOSES: u64 = 1 << 31;
 
 /// Words of struct `ethtool_rxfh` in front of the table and the key.
 const RXFH: usize = 6;
@@ -91,6 +88,31 @@ pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
     unsafe { call(interface, &mut words)? };
     let part = |number: usize| text(&words[1 + 8 * number..][..8]);
     Ok(Driver { name: part(0), version: part(1), firmware: part(2), bus: part(3) })
+}
+
+/// Offloads of an interface, by ethtool's command that reads each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum Offload {
+    /// The interface computes the checksums of transmitted frames (`ETHTOOL_GTXCSUM`).
+    TxChecksum = 0x16,
+    /// TCP segmentation offload: the interface splits large TCP segments (`ETHTOOL_GTSO`).
+    Tso = 0x1e,
+    /// Generic segmentation offload: the kernel splits large segments just before the interface (`ETHTOOL_GGSO`).
+    Gso = 0x23,
+    /// Generic receive offload: the kernel merges received segments (`ETHTOOL_GGRO`).
+    Gro = 0x2b,
+}
+
+/// Whether an offload of an interface is on.
+///
+/// # Errors
+/// The error of the kernel.
+pub fn offload(interface: &str, offload: Offload) -> io::Result<bool> {
+    let mut words = [offload as u32, 0];
+    // SAFETY: the buffer is a struct ethtool_value, of which the kernel writes no more.
+    unsafe { call(interface, &mut words)? };
+    Ok(words[1] != 0)
 }
 
 pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
@@ -173,15 +195,6 @@ pub(crate) fn set_fields(interface: &str, flow_type: u32, fields: u64) -> io::Re
     words[2..4].copy_from_slice(&halves(fields));
     // SAFETY: the buffer is a struct ethtool_rxnfc.
     unsafe { call(interface, &mut words) }
-}
-
-pub(crate) fn rules(interface: &str) -> io::Result<Rules> {
-    let mut words = [0_u32; RXNFC];
-    words[0] = GRXCLSRLCNT;
-    // SAFETY: the buffer is a struct ethtool_rxnfc, of which the kernel writes no more.
-    unsafe { call(interface, &mut words)? };
-    let chooses_locations = long(words[2], words[3]) & CHOOSES != 0;
-    Ok(Rules { installed: words[RXNFC - 2], chooses_locations })
 }
 
 pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
@@ -306,8 +319,10 @@ mod tests {
         assert!(index("lo").unwrap() > 0);
         assert!(addresses("lo").contains(&IpAddr::from([127, 0, 0, 1])));
         assert!(addresses("none7").is_empty());
+        assert!(offload("lo", Offload::Gso).is_ok());
         for name in ["", "a-name-that-is-too-long", "no\0", "none7"] {
             assert!(driver(name).is_err());
+            assert!(offload(name, Offload::Gro).is_err());
         }
     }
 }

@@ -15,7 +15,8 @@ mod machine;
 
 pub use config::{Port, Wanted};
 pub use finding::{Finding, Level};
-pub use machine::{Here, Machine, Offload, QueueCounts};
+pub use flowyard_host::Offload;
+pub use machine::{Here, Machine, QueueCounts};
 
 /// Runs all checks of `machine` that matter for `wanted`.
 #[must_use]

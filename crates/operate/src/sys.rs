@@ -1,14 +1,13 @@
-//! System calls of the doctor: offloads and queues of an interface (the ioctl of ethtool), and whether
-//! the kernel accepts an XDP program, which change nothing; and that commands inherit no descriptors.
+//! System calls of the doctor: whether the kernel accepts an XDP program, which changes nothing; and that commands
+//! inherit no descriptors.
 #![allow(
     unsafe_code,
-    reason = "SIOCETHTOOL, bpf(2) and close_range(2) have no safe wrapper in the libraries that are used"
+    reason = "bpf(2) and close_range(2) have no safe wrapper in the libraries that are used"
 )]
 
-use std::ffi::c_void;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Programs that this process starts inherit none of its descriptors but the three standard ones. Descriptors
 /// that were opened here are closed in them anyway; this is about those that this process inherited itself.
@@ -26,89 +25,6 @@ pub(crate) fn inherit_nothing() {
         // SAFETY: as above; a number that is not open any more is an error without effect.
         let _closed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
-}
-
-/// Read commands of ethtool (linux/ethtool.h).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub(crate) enum Get {
-    /// `ETHTOOL_GTXCSUM`: transmit checksum offload.
-    TxChecksum = 0x16,
-    /// `ETHTOOL_GTSO`: TCP segmentation offload.
-    Tso = 0x1e,
-    /// `ETHTOOL_GGSO`: generic segmentation offload.
-    Gso = 0x23,
-    /// `ETHTOOL_GGRO`: generic receive offload.
-    Gro = 0x2b,
-}
-
-/// struct `ethtool_value`.
-#[repr(C)]
-struct Value {
-    cmd: u32,
-    data: u32,
-}
-
-/// struct `ethtool_channels`: the supported and the current numbers.
-#[repr(C)]
-#[derive(Default)]
-pub(crate) struct Channels {
-    cmd: u32,
-    pub(crate) most: Counts,
-    pub(crate) now: Counts,
-}
-
-/// Numbers of channels by use.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) rx: u32,
-    tx: u32,
-    other: u32,
-    /// Channels that receive and transmit.
-    pub(crate) combined: u32,
-}
-
-const ETHTOOL_GCHANNELS: u32 = 0x3c;
-
-/// Whether the offload is on.
-pub(crate) fn offload(interface: &str, get: Get) -> io::Result<bool> {
-    let mut value = Value { cmd: get as u32, data: 0 };
-    // SAFETY: these commands read into a struct ethtool_value, which `value` is.
-    unsafe { ethtool(interface, (&raw mut value).cast())? };
-    Ok(value.data != 0)
-}
-
-/// The channels of the interface. A channel is an interrupt with the queues that it serves.
-pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
-    let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
-    // SAFETY: the command reads into a struct ethtool_channels, which `channels` is.
-    unsafe { ethtool(interface, (&raw mut channels).cast())? };
-    Ok(channels)
-}
-
-/// # Safety
-/// `data` must point to the struct of the ethtool command in its first word. The struct must be alive
-/// and writable during the call.
-unsafe fn ethtool(interface: &str, data: *mut c_void) -> io::Result<()> {
-    let name = interface.as_bytes();
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
-    // SAFETY: an ifreq is plain numbers, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name) {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = data.cast();
-    // SAFETY: the socket is open, the request is complete, and the caller guarantees that its data is valid.
-    let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Opens an `AF_XDP` socket and closes it.
@@ -158,6 +74,7 @@ pub(crate) fn xdp_program() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_descriptor_is_not_inherited() {
@@ -170,15 +87,5 @@ mod tests {
         assert_eq!(flags(), 0);
         inherit_nothing();
         assert_eq!(flags(), libc::FD_CLOEXEC);
-    }
-
-    #[test]
-    fn the_loopback_interface_answers() {
-        // Every network namespace has a loopback interface, and its segmentation offload can be read.
-        assert!(offload("lo", Get::Gso).is_ok());
-        assert!(channels("lo").is_err(), "loopback has no channels");
-        for name in ["", "a-name-that-is-too-long", "no\0", "none7"] {
-            assert!(offload(name, Get::Gro).is_err());
-        }
     }
 }

@@ -9,7 +9,7 @@ use flowyard_frame::{Batch, Frame, LANES};
 
 use crate::{CHAIN, LINE, Meta, Pool, START};
 
-/// How many buffers ahead memory is fetched.
+/// How many buffers ahead memory is prefetched.
 const AHEAD: usize = 12;
 
 /// Frames that [`Pool::copy_batch`] did not copy.
@@ -23,9 +23,9 @@ pub struct Copied {
 
 impl Pool {
     /// Whether buffers are given back by other cores than those that take them, as where frames pass from core to core.
-    /// Then [`Pool::copy_batch`] fetches the memory of the next buffers ahead.
-    pub const fn set_fetches(&mut self, fetches: bool) {
-        self.fetches = fetches;
+    /// Then [`Pool::copy_batch`] prefetches the memory of the next buffers.
+    pub const fn set_prefetch(&mut self, prefetch: bool) {
+        self.prefetch = prefetch;
     }
 
     /// Copies `frames` into buffers, up to the first that there is no buffer or no lane for, and adds them to
@@ -56,12 +56,12 @@ impl Pool {
                 self.arena.pop(&mut self.free);
             }
             let Some(buf) = self.free.pop() else { break };
-            if self.fetches
+            if self.prefetch
                 && let Some(next) = self.free.len().checked_sub(AHEAD)
             {
                 let next = base.wrapping_add((self.free[next] - 1) as usize * stride);
-                fetch(next);
-                fetch(next.wrapping_add(START));
+                prefetch(next);
+                prefetch(next.wrapping_add(START));
             }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
             // meta; `data` is in no buffer that was free.
@@ -102,7 +102,7 @@ impl Pool {
 
 /// Asks for the cache line at `line`, to write it. Any address is allowed.
 #[inline]
-fn fetch(line: *mut u8) {
+fn prefetch(line: *mut u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, which reads and writes nothing that a program sees.
     unsafe {

@@ -110,8 +110,8 @@ pub struct Pool {
     arena: Arc<Arena>,
     /// Buffers this core may take; never more than two chains.
     free: Vec<u32>,
-    /// Whether other cores have written the buffers that this one takes: then they are fetched before they are used.
-    fetches: bool,
+    /// Whether the memory of the next buffers is prefetched: see [`Pool::set_prefetch`].
+    prefetch: bool,
 }
 
 /// Cache lines of a buffer for frames of up to `bytes` bytes.
@@ -136,7 +136,7 @@ impl Pool {
     fn shaped(frames: usize, stride: usize) -> Result<Self, Layout> {
         let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride)?;
         let free = Vec::with_capacity(2 * CHAIN);
-        let mut pool = Self { arena: Arc::new(arena), free, fetches: false };
+        let mut pool = Self { arena: Arc::new(arena), free, prefetch: false };
         for buf in (1..=pool.arena.numbers.count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
             let mut frame = unsafe { pool.arena.frame(buf, START as u16, 0) };
@@ -161,7 +161,7 @@ impl Pool {
     #[must_use]
     pub fn share(&self) -> Self {
         let free = Vec::with_capacity(2 * CHAIN);
-        Self { arena: Arc::clone(&self.arena), free, fetches: self.fetches }
+        Self { arena: Arc::clone(&self.arena), free, prefetch: self.prefetch }
     }
 
     /// A frame of `len` bytes, whatever they are.
@@ -242,13 +242,6 @@ impl Pool {
         // SAFETY: `range` lies in the buffer that `frame` names, past its meta, and all of it is
         // initialised. The frame is unique and borrowed, so nobody writes while this slice lives.
         unsafe { slice::from_raw_parts(self.arena.base().add(start), len) }
-    }
-
-    /// The bytes of `frame`, and what the first of them is.
-    #[must_use]
-    #[inline]
-    pub fn bytes_and_link<'a>(&'a self, frame: &'a Frame) -> (&'a [u8], LinkType) {
-        (self.bytes(frame), self.meta(frame).link)
     }
 
     /// The bytes of `frame`, to be changed.

@@ -24,7 +24,7 @@ use crate::Clock;
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
-    Core, Entry, Exit, Hold, Learner, Observers, Relief, Server, Stage, Turns, order,
+    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order,
 };
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
@@ -140,7 +140,7 @@ impl Yard {
         let (mut cores, elephants) = (Vec::new(), Decisions::default());
         for (id, mailbox) in (0..plan.cores).zip(boxes) {
             let mut pool = pool.share();
-            pool.set_fetches(plan.cores > 1);
+            pool.set_prefetch(plan.cores > 1);
             let shared = Shared {
                 places: Arc::clone(&places),
                 rules: Arc::clone(&rules),
@@ -357,10 +357,10 @@ fn entry(
     for (index, to) in (0..steer.spread_entries).zip(spread.iter().cycle()) {
         last.set(index, *to).map_err(|error| wrong(&error))?;
     }
-    let relief = (!own.is_empty()).then(|| {
+    let rebalance = (!own.is_empty()).then(|| {
         let others = (0..).zip(&plan.queues).filter(|(_, queue)| !queue.consumers.contains(&id));
         let others = others.filter_map(|(number, queue)| Some((*queue.consumers.first()?, number)));
-        Relief::new(own, others.collect(), steer.spread_entries, plan.cores.into())
+        Rebalance::new(own, others.collect(), steer.spread_entries, plan.cores.into())
     });
     let mut walk = Steer::new(tables, last);
     walk.set_order(order(cache.is_some(), !rules.is_empty(), plan.elephants.is_some()));
@@ -383,7 +383,7 @@ fn entry(
         common: None,
         waiting: Lanes::NONE,
         pressed: false,
-        relief,
+        rebalance,
     })
 }
 

@@ -37,7 +37,7 @@ mod hold;
 mod life;
 mod observe;
 mod parts;
-mod relief;
+mod rebalance;
 mod settle;
 
 pub use parts::Stage;
@@ -46,7 +46,7 @@ pub(crate) use hold::Hold;
 pub(crate) use observe::Observers;
 use parts::{Bin, clear, learn};
 pub(crate) use parts::{Entry, Exit, Learner, Server, Turns, order};
-pub(crate) use relief::Relief;
+pub(crate) use rebalance::Rebalance;
 
 /// Everything that acts.
 pub trait Tick {
@@ -86,7 +86,7 @@ impl Tick for Core {
         let served = self.read_mail(now) + self.receive(now) + self.serve(now);
         let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
-        self.relieve(now);
+        self.rebalance(now);
         self.account(now, progress > 0);
         self.watch_elephants(now);
         progress
@@ -164,8 +164,8 @@ impl Core {
             progress += self.places.queues[usize::from(queue)].queue.flush(&self.to_ports) as u32;
         }
         let pressed = std::mem::take(&mut self.entry.pressed);
-        if let Some(relief) = &mut self.entry.relief {
-            relief.count(pressed || !self.entry.waiting.is_empty());
+        if let Some(rebalance) = &mut self.entry.rebalance {
+            rebalance.count(pressed || !self.entry.waiting.is_empty());
         }
         if self.server.open.is_none() && !(pressed && self.server.others_lack_work(&self.places)) {
             progress += self.begin(now);

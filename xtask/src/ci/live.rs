@@ -98,17 +98,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     // The same packages as in step `tests`: of one package alone they would be built again.
     let live = "test --workspace --test live --test interfaces";
     run(&mut ci.cargo(&format!("{live} --no-run")))?;
-    // With a limit: a machine that takes longer has failed.
-    let mut command = ci.command("timeout");
-    command.args(["900", "cargo"]).args(live.split(' '));
-    command.args(["--", "--nocapture", "--test-threads", "1"]);
-    command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
-    let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
-    let text = printed.checked()?;
-    let ignored = results::ignored(&text);
-    let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
-    let left_out = text.lines().filter(|line| line.starts_with("left out: ")).map(str::to_owned);
-    ignored.chain(left_out).collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))?;
+    live_tests(ci, live, 900)?;
     // Unit tests that load BPF programs.
     run(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees"))
 }
@@ -119,15 +109,22 @@ pub(super) fn guest(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("build --release -p flowyard-cli"))?;
     let guest = "test -p flowyard-host --test guest";
     run(&mut ci.cargo(&format!("{guest} --no-run")))?;
+    live_tests(ci, guest, 300)
+}
+
+/// Runs `cargo` with these arguments, and the tests that need interfaces. A machine that takes more than `seconds` has
+/// failed.
+fn live_tests(ci: &mut Ci, arguments: &str, seconds: u32) -> Result<()> {
     let mut command = ci.command("timeout");
-    command.args(["300", "cargo"]).args(guest.split(' '));
+    command.args([&seconds.to_string(), "cargo"]).args(arguments.split(' '));
     command.args(["--", "--nocapture", "--test-threads", "1"]);
     command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
     let ignored = results::ignored(&text);
     let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
-    ignored.collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
+    let left_out = text.lines().filter(|line| line.starts_with("left out: ")).map(str::to_owned);
+    ignored.chain(left_out).collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
 }
 
 /// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.

@@ -38,7 +38,7 @@ fn everything(fake: &Fake) -> Plan {
         steps.push(Step { setting, from, to: to.to_owned(), why: String::new() });
     };
     add(Setting::Channels, "rx 0 tx 0 other 0 combined 2");
-    add(Setting::Table, &crate::setting::to_text(&[vec![0; 64], vec![1; 64]].concat()));
+    add(Setting::Table, &crate::setting::table_text(&[vec![0; 64], vec![1; 64]].concat()));
     add(Setting::Fields("udp4".into()), "sd");
     add(Setting::Rps(0), "0-3");
     steps.extend(plan.steps);
@@ -132,7 +132,7 @@ fn more_channels_are_undone_after_their_table() {
     let mut plan = plan_for(&fake, &Goal::Balance);
     plan.steps = [
         (Setting::Channels, "rx 0 tx 0 other 0 combined 4".to_owned()),
-        (Setting::Table, crate::setting::to_text(&[vec![3; 64], vec![2; 64]].concat())),
+        (Setting::Table, crate::setting::table_text(&[vec![3; 64], vec![2; 64]].concat())),
     ]
     .map(|(setting, to)| {
         let from = setting.get(&fake, "eth0").unwrap();

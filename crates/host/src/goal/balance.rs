@@ -2,7 +2,7 @@
 //! interface without RSS gets RPS.
 
 use super::wish::{Ask, Wish};
-use crate::setting::{Setting, table, to_text};
+use crate::setting::{Setting, table, table_text};
 
 pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     let near = ask.near();
@@ -28,7 +28,7 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     let moved = level(&mut entries, &loads, ask.queues() as usize, ask.traffic.others);
     if moved > 0 {
         let why = format!("{moved} entries move from queues with more frames than the mean");
-        wish.change(Setting::Table, to_text(&entries), &why);
+        wish.change(Setting::Table, table_text(&entries), &why);
     }
     let cpus: Vec<_> = (0..ask.queues()).map(|queue| ask.card.cpu_of(queue)).collect();
     let mut distinct: Vec<_> = cpus.iter().flatten().collect();

@@ -4,7 +4,7 @@
 use flowyard_frame::FlowKey;
 
 use super::wish::{Ask, Wish};
-use crate::setting::{Setting, table, to_text};
+use crate::setting::{Setting, table, table_text};
 
 pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
@@ -30,7 +30,7 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     }
     let why =
         format!("queue {own} keeps entry {entry}, which the flow uses; {moved} entries leave it");
-    wish.change(Setting::Table, to_text(&entries), &why);
+    wish.change(Setting::Table, table_text(&entries), &why);
     let same = ask.traffic.flows().iter().filter(|other| ask.card.entry(&other.key) == Some(entry));
     let same = same.filter(|other| other.key.to_string() != flow.to_string()).count();
     if same > 0 {

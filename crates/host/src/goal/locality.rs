@@ -2,7 +2,7 @@
 //! processes a connection where the application reads it.
 
 use super::wish::{Ask, Wish};
-use crate::setting::{Setting, cpus_to_text};
+use crate::setting::{Setting, cpu_text};
 
 /// The size that Documentation/networking/scaling.rst suggests for a machine with moderate load.
 const FLOWS: u32 = 32_768;
@@ -40,7 +40,7 @@ fn transmit(ask: &Ask<'_>, wish: &mut Wish) {
             all.iter().copied().filter(|cpu| cpu % queues.len() as u32 == one.queue).collect();
         if queues.len() > 1 && !mine.is_empty() {
             let why = "each CPU transmits by one queue, without a lock that CPUs share";
-            wish.change(Setting::Xps(one.queue), cpus_to_text(&mine), why);
+            wish.change(Setting::Xps(one.queue), cpu_text(&mine), why);
         }
     }
 }

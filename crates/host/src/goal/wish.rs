@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::card::Card;
 use crate::plan::Refusal;
-use crate::setting::{Setting, Settings, cpus_to_text};
+use crate::setting::{Setting, Settings, cpu_text};
 use crate::state::State;
 use crate::traffic::Traffic;
 
@@ -53,7 +53,7 @@ impl Ask<'_> {
     /// Spreads every receive queue over `cpus` by RPS.
     pub(super) fn spread_by_rps(&self, cpus: &[u32], why: &str, wish: &mut Wish) {
         for one in self.state.rx_queues.value().into_iter().flatten() {
-            wish.change(Setting::Rps(one.queue), cpus_to_text(cpus), why);
+            wish.change(Setting::Rps(one.queue), cpu_text(cpus), why);
         }
     }
 

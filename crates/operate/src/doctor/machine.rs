@@ -5,20 +5,9 @@ use std::io::{self, Read};
 
 use flate2::read::GzDecoder;
 
-use crate::sys;
+use flowyard_host::{Counts, Machine as _, Offload};
 
-/// Offloads of an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Offload {
-    /// The interface computes the checksums of transmitted frames.
-    TxChecksum,
-    /// TCP segmentation offload: the interface splits large TCP segments.
-    Tso,
-    /// Generic segmentation offload: the kernel splits large segments just before the interface.
-    Gso,
-    /// Generic receive offload: the kernel merges received segments.
-    Gro,
-}
+use crate::sys;
 
 /// Access to the machine. Every method only reads.
 pub trait Machine {
@@ -99,18 +88,12 @@ impl Machine for Here {
     }
 
     fn offload(&self, interface: &str, offload: Offload) -> io::Result<bool> {
-        let get = match offload {
-            Offload::TxChecksum => sys::Get::TxChecksum,
-            Offload::Tso => sys::Get::Tso,
-            Offload::Gso => sys::Get::Gso,
-            Offload::Gro => sys::Get::Gro,
-        };
-        sys::offload(interface, get)
+        flowyard_host::offload(interface, offload)
     }
 
     fn queues(&self, interface: &str) -> io::Result<QueueCounts> {
-        let channels = sys::channels(interface)?;
-        let receive = |counts: sys::Counts| (counts.rx + counts.combined) as usize;
+        let channels = flowyard_host::Here.channels(interface)?;
+        let receive = |counts: Counts| (counts.rx + counts.combined) as usize;
         Ok(QueueCounts { now: receive(channels.now), most: receive(channels.most) })
     }
 

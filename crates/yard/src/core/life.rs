@@ -254,7 +254,7 @@ impl Core {
         }
         let spread = &mut self.entry.steer.spread;
         if !reload.spread.is_empty() {
-            self.entry.relief = None; // from now on the user's entries hold
+            self.entry.rebalance = None; // from now on the user's entries hold
         }
         for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
             let _in_range = spread.set(index, *to);

@@ -12,7 +12,7 @@ use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
 use super::hold::Hold;
-use super::relief::Relief;
+use super::rebalance::Rebalance;
 use crate::apply::Lists;
 use crate::counters::{Counters, DropReason, Drops};
 use crate::places::{Place, Places};
@@ -76,7 +76,7 @@ pub(crate) struct Entry {
     /// Whether a port filled a batch in this tick: there may be more.
     pub(crate) pressed: bool,
     /// Where frames stay with the core that received them: what it does when it is overloaded.
-    pub(crate) relief: Option<Relief>,
+    pub(crate) rebalance: Option<Rebalance>,
 }
 
 /// Where frames are worked on.
@@ -203,7 +203,8 @@ impl Entry {
         let len = batch.len();
         let Batch { frames, keys, .. } = &mut **batch;
         for lane in 0..len.min(LANES) {
-            let (key, (bytes, link)) = (&mut keys[lane], pool.bytes_and_link(&frames[lane]));
+            let (frame, key) = (&frames[lane], &mut keys[lane]);
+            let (bytes, link) = (pool.bytes(frame), pool.meta(frame).link);
             sum += bytes.len() as u64;
             if link != LinkType::Ethernet || !parse::fast(bytes, in_port, key) {
                 *key = parse::key(&Headers::parse(link, bytes), bytes, in_port);
@@ -321,33 +322,21 @@ pub(super) fn learn(
 /// Counts and returns the lanes of `taken` that a port transmitted. The others keep the reason that the port gave.
 #[inline]
 pub(super) fn count_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
-    let sent = if taken == batch.lanes() && kept_all(batch, counters) {
-        taken
-    } else {
-        let kept = |&lane: &usize| !batch.actions[lane].to.is_drop();
-        let sent = taken.filter(kept).fold(Lanes::NONE, Lanes::with);
-        counters.tx_bytes += sent.map(|lane| batch.frames[lane].len() as u64).sum::<u64>();
-        for lane in taken.without(sent) {
-            if batch.actions[lane].to == To::DROP {
-                refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
-            }
+    let (mut sent, mut bytes) = (Lanes::NONE, 0);
+    taken.each(|lane| {
+        if !batch.actions[lane].to.is_drop() {
+            sent = sent.with(lane);
+            bytes += batch.frames[lane].len();
         }
-        sent
-    };
-    counters.tx_frames += u64::from(sent.count());
-    sent
-}
-
-/// Whether no lane is dropped; then their bytes are counted.
-#[inline]
-fn kept_all(batch: &Batch, counters: &mut Counters) -> bool {
-    let (mut bytes, mut dropped) = (0, false);
-    for lane in 0..batch.len().min(LANES) {
-        bytes += batch.frames[lane].len();
-        dropped |= batch.actions[lane].to.is_drop();
+    });
+    for lane in taken.without(sent) {
+        if batch.actions[lane].to == To::DROP {
+            refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
+        }
     }
-    counters.tx_bytes += if dropped { 0 } else { bytes as u64 };
-    !dropped
+    counters.tx_frames += u64::from(sent.count());
+    counters.tx_bytes += bytes as u64;
+    sent
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod injected;
 mod interfaces;
 mod learners;
 mod lives;
-mod relief;
+mod rebalance;
 mod switches;
 mod yards;
 
@@ -26,7 +26,7 @@ flowyard_testkit::tests! {
     mod injected,
     mod learners,
     mod lives,
-    mod relief,
+    mod rebalance,
     every_seed_keeps_order_and_loses_nothing,
     bridges_keep_the_order_of_copies_and_lose_nothing,
     routers_keep_order_and_lose_nothing,

@@ -3,7 +3,8 @@
 use super::text::{join, list};
 use crate::doctor::config::{Port, Wanted};
 use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, Offload, QueueCounts};
+use crate::doctor::machine::{Machine, QueueCounts};
+use flowyard_host::Offload;
 
 /// The largest MTU of an `af_xdp` port: a frame and its headroom must fit into one page.
 const XDP_MTU: u32 = 3758;

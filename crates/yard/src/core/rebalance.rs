@@ -1,20 +1,22 @@
-//! Relief: an overloaded core lets other cores work on a part of the frames that it receives.
+//! Rebalance: while a core is overloaded, other cores work on a part of the frames that it receives.
 //!
 //! ```text
-//!  entries of this core's indirection table
-//!  [own own own own own own own own]    it keeps what it receives
-//!  [ 2  own own own  2  own own own]    overloaded for a while: an eighth more for the least loaded other core
-//!  [own own own own own own own own]    no longer overloaded, or the others are: they are taken back
+//!  indirection table of core 0
+//!  [q0 q0 q0 q0 q0 q0 q0 q0]    core 0 works on what it receives
+//!  [q0 q0 q2 q0 q0 q0 q0 q2]    core 0 is overloaded: some entries point to a queue of core 2, which is not
+//!  [q0 q0 q0 q0 q0 q0 q0 q0]    core 0 is no longer overloaded, or core 2 is: the entries point to q0 again
 //! ```
 //!
-//! Frames that cross to another core cost two cores' caches more than the work that they bring, if that is light. So a
-//! core keeps the frames that it receives, where every core receives some, and gives entries away only while its ports
-//! have more than it can take. It gives no more than its share: with N cores, an N-th for each of the others.
+//! A frame that passes to another core costs cache misses on both cores. For light work they cost more than the second
+//! core gains. So where every core receives frames, a core works on its own, and points entries of its indirection table
+//! to queues of other cores only while its ports have more frames than it can take. With N cores, each other core gets at
+//! most one N-th of the entries.
 //!
-//! An entry that moves is an answer of a table like any other: settle lets a flow follow when its frames are done.
+//! A changed entry is treated like any other change of a table: the settle stage moves a flow when its earlier frames are
+//! done.
 //!
 //! Invariant: `given` lists the entries that are not the core's own, and where they point.
-//! Thread-safety: a core's own, but for the flags in [`Places`], by which cores tell each other that they are overloaded.
+//! Thread-safety: a core's own. The flags in [`Places`] that say which cores are overloaded are shared.
 
 use flowyard_flow::table::Spread;
 use flowyard_frame::{Nanos, To};
@@ -35,9 +37,9 @@ const STEP: usize = 16;
 /// The entries that move are this far apart: odd, as the number of entries is a power of two.
 const STRIDE: usize = 5;
 
-/// The state of a core's relief.
+/// The state of a core's rebalancing.
 #[derive(Debug)]
-pub(crate) struct Relief {
+pub(crate) struct Rebalance {
     /// The queues that only this core works on.
     own: Vec<To>,
     /// Queues of other cores, by core.
@@ -56,7 +58,7 @@ pub(crate) struct Relief {
     calm: u32,
 }
 
-impl Relief {
+impl Rebalance {
     /// A core that works on the queues `own`; others work on `others`, by core. `cores` is the number of cores.
     pub(crate) fn new(own: Vec<To>, others: Vec<(u16, u16)>, entries: usize, cores: usize) -> Self {
         Self {
@@ -145,12 +147,12 @@ impl Relief {
 impl Core {
     /// Lets other cores work on a part of the frames that this core receives, while it is overloaded.
     #[inline]
-    pub(super) fn relieve(&mut self, now: Nanos) {
+    pub(super) fn rebalance(&mut self, now: Nanos) {
         let Self { id, entry, places, .. } = self;
-        if let Some(relief) = &mut entry.relief
-            && relief.is_due(now)
+        if let Some(rebalance) = &mut entry.rebalance
+            && rebalance.is_due(now)
         {
-            relief.decide(*id, &mut entry.steer.spread, places, now);
+            rebalance.decide(*id, &mut entry.steer.spread, places, now);
         }
     }
 }
