@@ -150,14 +150,16 @@ impl Iterator for Lanes {
     }
 }
 
-/// Up to [`LANES`] frames with their keys and actions.
+/// Up to [`LANES`] frames with their keys and actions. A key is written when its frame is received, and not changed.
 #[derive(Debug)]
 pub struct Batch {
     len: u8,
     /// The frames, by lane; lanes from [`Batch::len`] on are empty.
     pub frames: [Frame; LANES],
-    /// The keys, by lane.
+    /// The keys, by lane; if `keys_in_pool` is set, possibly those of other frames.
     pub keys: [FlowKey; LANES],
+    /// Whether the frames were in a queue. Queues do not carry keys: the keys are in the pool, beside the buffers.
+    pub keys_in_pool: bool,
     /// The actions, by lane.
     pub actions: [Action; LANES],
 }
@@ -168,6 +170,7 @@ impl Default for Batch {
             len: 0,
             frames: std::array::from_fn(|_| Frame::default()),
             keys: [FlowKey::ZERO; LANES],
+            keys_in_pool: false,
             actions: [Action::default(); LANES],
         }
     }
@@ -211,11 +214,13 @@ impl Batch {
     /// Sets the number of lanes in use (at most [`LANES`]), for code that writes the arrays directly.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(LANES) as u8;
+        self.keys_in_pool &= len > 0;
     }
 
     /// Removes and yields all frames, in lane order.
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         let len = std::mem::take(&mut self.len) as usize;
+        self.keys_in_pool = false;
         self.frames[..len].iter_mut().map(std::mem::take)
     }
 }

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use flowyard_frame::Frame;
+use flowyard_frame::{FlowKey, Frame};
 
 use crate::numbers::Numbers;
 use crate::{CHAIN, LINE, PAGE, START};
@@ -23,6 +23,8 @@ use crate::{CHAIN, LINE, PAGE, START};
 /// What all handles share.
 pub(crate) struct Arena {
     base: NonNull<u8>,
+    /// Where the keys begin, behind the buffers.
+    keys: usize,
     layout: Layout,
     /// The numbers of the buffers, in this process.
     pub(crate) numbers: Numbers,
@@ -46,18 +48,21 @@ unsafe impl Sync for Arena {}
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// The memory of `count` buffers of `stride` cache lines, filled with zeros. No buffer is on the stack.
+    /// The memory of `count` buffers of `stride` cache lines and of their keys, filled with zeros. No buffer is on the
+    /// stack.
     ///
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn new(count: u32, stride: usize) -> Result<Self, Layout> {
         let zeros = |_| AtomicU32::new(0);
-        let size = (count as usize * stride * LINE).next_multiple_of(PAGE);
+        let keys = (count as usize * stride * LINE).next_multiple_of(PAGE);
+        let size = keys + count as usize * size_of::<FlowKey>();
         let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");
         // SAFETY: the size is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(layout)?;
         Ok(Self {
             base,
+            keys,
             layout,
             numbers: Numbers::take(count),
             stride,
@@ -79,6 +84,12 @@ impl Arena {
 
     pub(crate) const fn base(&self) -> *mut u8 {
         self.base.as_ptr()
+    }
+
+    /// The key of the buffer at `place`, which is below the number of buffers.
+    pub(crate) const fn key(&self, place: u32) -> *mut FlowKey {
+        // Keys begin on a page, and are as large as their alignment.
+        self.base.as_ptr().wrapping_add(self.keys).cast::<FlowKey>().wrapping_add(place as usize)
     }
 
     /// Puts these free buffers on the stack.

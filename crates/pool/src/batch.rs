@@ -59,9 +59,11 @@ impl Pool {
             if self.prefetch
                 && let Some(next) = self.free.len().checked_sub(AHEAD)
             {
-                let next = base.wrapping_add((self.free[next] - 1) as usize * stride);
+                let place = self.free[next] - 1;
+                let next = base.wrapping_add(place as usize * stride);
                 prefetch(next);
                 prefetch(next.wrapping_add(START));
+                prefetch(self.arena.key(place).cast());
             }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
             // meta; `data` is in no buffer that was free.

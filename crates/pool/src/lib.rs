@@ -3,6 +3,7 @@
 //! ```text
 //!  buffer   [ meta, 64 bytes | bytes of the frame ...            ]  x frames
 //!                              ^ Frame { buf, off, len }
+//!  key      [ key of the frame, 64 bytes: only while it is in a queue ]  x frames
 //!
 //!  core 0: free [7 3 9 ..]  ──32 at a time──>  shared: chain ─> chain ─> chain
 //!  core 1: free [..]        <──────────────             (a Treiber stack of chains)
@@ -47,6 +48,7 @@ use self::arena::Arena;
 mod arena;
 mod batch;
 mod chain;
+mod keys;
 mod lend;
 mod numbers;
 mod umem;

@@ -86,8 +86,13 @@ mod tests {
         for range in [b, a, c] {
             range.give_back();
         }
-        let again = Numbers::take(3);
-        assert!(again.first < c.first + c.count, "numbers are used again");
-        again.give_back();
+        // Other tests of this process may have the numbers for a while.
+        let used_again = |_| {
+            std::thread::yield_now();
+            let again = Numbers::take(3);
+            again.give_back();
+            again.first < c.first + c.count
+        };
+        assert!((0..100_000).any(used_again), "numbers are used again");
     }
 }

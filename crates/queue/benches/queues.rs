@@ -24,7 +24,8 @@ use flowyard_frame::{Action, Batch, Frame, LANES, Lanes, To};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Open, Order, Queue, Sink};
 
-const WINDOW: usize = 512;
+/// As many frames as a DPDK event device has in flight in the usual tests.
+const WINDOW: usize = 2048;
 
 /// Drops frames, like a port that has sent them.
 struct Gone(u64);

@@ -18,7 +18,8 @@ pub enum Order {
 
 /// A hand-off between cores.
 pub trait Queue: Send + Sync {
-    /// Takes the frames of `lanes` out of `from`, with their keys and actions, in lane order. A lane that
+    /// Takes the frames of `lanes` out of `from`, with their actions, in lane order. Keys are not carried: the caller
+    /// has stored them in the pool (`Pool::store_keys`). A lane that
     /// was taken is left with an empty frame; `from` keeps its length, because lanes never move.
     ///
     /// Returns the lanes that did not fit: they stay in `from`, and the caller drops (and counts) or holds
@@ -26,7 +27,7 @@ pub trait Queue: Send + Sync {
     /// that holds frames keeps their order.
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes;
 
-    /// Fills `into`, which is empty, with up to 32 frames for consumer `core`. They are open until
+    /// Fills `into`, which is empty, with up to 32 frames for consumer `core`, and sets [`Batch::keys_in_pool`]. They are open until
     /// [`Queue::complete`]. A core has at most one open batch of a queue, and gets no frames while it has
     /// one.
     fn dequeue(&self, core: u16, into: &mut Batch);

@@ -57,20 +57,20 @@ enum State {
 #[derive(Debug)]
 struct Car {
     frame: Frame,
-    key: FlowKey,
     action: Action,
 }
 
 impl Car {
     fn take(from: &mut Batch, lane: usize) -> Self {
         let frame = std::mem::take(&mut from.frames[lane]);
-        Self { frame, key: from.keys[lane], action: from.actions[lane] }
+        Self { frame, action: from.actions[lane] }
     }
 
     /// Moves the contents into the next lane of `into`.
     fn put(self, into: &mut Batch) {
-        if let Ok(lane) = into.push(self.frame, self.key) {
+        if let Ok(lane) = into.push(self.frame, FlowKey::ZERO) {
             into.actions[lane] = self.action;
+            into.keys_in_pool = true;
         }
     }
 

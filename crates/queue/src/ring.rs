@@ -31,7 +31,7 @@ mod column;
 mod commit;
 mod seats;
 
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes};
+use flowyard_frame::{Action, Batch, Frame, LANES, Lanes};
 
 use crate::done_bits::DoneBits;
 use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
@@ -41,7 +41,6 @@ pub(crate) use seats::{Seat, Seats, Ticket};
 /// The slots, and the positions of producers, consumers and the committer.
 pub(crate) struct Ring {
     frames: Column<Frame>,
-    keys: Column<FlowKey>,
     actions: Column<Action>,
     window: u64,
     entry: Padded<Entry>,
@@ -102,7 +101,6 @@ impl Ring {
         let slots = published.window();
         Self {
             frames: Column::new(slots),
-            keys: Column::new(slots),
             actions: Column::new(slots),
             window: window.max(1) as u64,
             entry: Padded::new(Entry { tail: AtomicU64::new(0), head_seen: AtomicU64::new(0) }),
@@ -133,7 +131,6 @@ impl Ring {
             // overwritten next.
             unsafe {
                 self.frames.put(first, &from.frames[run.clone()]);
-                self.keys.put(first, &from.keys[run.clone()]);
                 self.actions.put(first, &from.actions[run.clone()]);
             }
             from.frames[run].fill_with(Frame::default);
@@ -212,7 +209,6 @@ impl Ring {
             // The slot's copy of a handle is not used again: see `park` and `hand_on`.
             unsafe {
                 self.frames.get(claim.first, &mut into.frames[..len]);
-                self.keys.get(claim.first, &mut into.keys[..len]);
                 self.actions.get(claim.first, &mut into.actions[..len]);
             }
         } else {
@@ -222,6 +218,7 @@ impl Ring {
             }
         }
         into.set_len(len);
+        into.keys_in_pool = true;
     }
 
     /// The hashes with which the claim's frames entered, by lane.
@@ -250,16 +247,11 @@ impl Ring {
     fn park(&self, claim: &Claim<'_>, from: &mut Batch, lanes: Lanes) {
         for lane in lanes {
             let ticket = claim.ticket(lane);
-            let mut key = [FlowKey::ZERO];
             // SAFETY: the claim's slots were published and belong to it until it is closed. The batch's
             // handle replaces the slot's copy, and is taken out of the batch.
             unsafe {
                 self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
                 self.actions.put(ticket, &from.actions[lane..=lane]);
-                self.keys.get(ticket, &mut key);
-                if key[0] != from.keys[lane] {
-                    self.keys.put(ticket, &from.keys[lane..=lane]);
-                }
             }
         }
         if claim.each.is_none() && lanes == Lanes::first(claim.len) {
@@ -313,7 +305,6 @@ impl Ring {
         // SAFETY: the caller has exclusive access; the handle is taken out of the batch.
         unsafe {
             self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
-            self.keys.put(ticket, &from.keys[lane..=lane]);
             self.actions.put(ticket, &from.actions[lane..=lane]);
         }
     }
@@ -326,7 +317,6 @@ impl Ring {
         // SAFETY: the caller guarantees it.
         unsafe {
             self.frames.get(ticket, &mut into.frames[lane..=lane]);
-            self.keys.get(ticket, &mut into.keys[lane..=lane]);
             self.actions.get(ticket, &mut into.actions[lane..=lane]);
         }
     }

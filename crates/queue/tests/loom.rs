@@ -49,7 +49,7 @@ impl Queue for Out {
         let mut out = self.0.lock().unwrap();
         for lane in lanes {
             let frame = std::mem::take(&mut from.frames[lane]);
-            assert_eq!(from.keys[lane].tunnel_id, frame.mark, "the key of this very frame");
+            assert_eq!(from.actions[lane].mark, frame.mark, "the action of this very frame");
             out.push(frame.mark);
         }
         Lanes::NONE
@@ -95,8 +95,8 @@ fn enqueue(queue: &dyn Queue, which: std::ops::Range<u32>) -> usize {
     for n in which {
         let mut frame = Frame::unbacked(60);
         (frame.hash, frame.mark) = (1, n);
-        let lane = batch.push(frame, FlowKey { tunnel_id: n, ..FlowKey::ZERO }).unwrap();
-        batch.actions[lane] = Action::queue(1);
+        let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+        batch.actions[lane] = Action { mark: n, ..Action::queue(1) };
     }
     let lanes = batch.lanes();
     lanes.without(queue.enqueue(&mut batch, lanes)).count() as usize
@@ -198,8 +198,8 @@ fn frames_opened_at_once_and_frames_of_a_producer_keep_their_order() {
                 let mut batch = Batch::default();
                 let mut frame = Frame::unbacked(60);
                 frame.mark = own;
-                let lane = batch.push(frame, FlowKey { tunnel_id: own, ..FlowKey::ZERO }).unwrap();
-                batch.actions[lane] = Action::queue(1);
+                let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+                batch.actions[lane] = Action { mark: own, ..Action::queue(1) };
                 queue.complete(0, &mut batch, &*out, &mut Pile::default());
                 own += 1;
             } else {

@@ -265,6 +265,7 @@ fn core(
     let work = parts.work.remove(&id).unwrap_or_else(|| Box::new(SendBack));
     let board = Arc::<Board>::default();
     let entry = entry(plan, id, &rules, ports)?;
+    let tracer = Tracer::new(id, pool.share());
     Ok(Core {
         id,
         to_ports: ToPorts::new(Arc::clone(&places), id, pool.share(), Arc::clone(&board)),
@@ -286,7 +287,7 @@ fn core(
         counters: Counters::default(),
         observers: Observers {
             stopwatch: Stopwatch::new(parts.clock.clone()),
-            tracer: Tracer::new(id),
+            tracer,
             sampling: None,
         },
         decider: None,

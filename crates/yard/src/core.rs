@@ -175,8 +175,8 @@ impl Core {
 
     /// dequeue, work: one batch.
     fn begin(&mut self, now: Nanos) -> u32 {
-        let Self { server: Server { queues, turns, batch, open, .. }, places, observers, .. } =
-            self;
+        let Self { server: Server { queues, turns, batch, open, .. }, .. } = self;
+        let Self { places, observers, pool, .. } = self;
         observers.start();
         let dequeues = |&at: &usize| {
             places.queues[usize::from(queues[at])].queue.dequeue(self.id, batch);
@@ -185,8 +185,8 @@ impl Core {
         let mut order = (0..queues.len()).map(|before| turns.queue(before, queues.len()));
         let Some(at) = order.find(dequeues) else { return 0 };
         turns.taken(at, queues.len());
-        let queue = queues[at];
-        let frames = batch.len();
+        pool.load_keys(batch);
+        let (queue, frames) = (queues[at], batch.len());
         observers.stage(Span::Dequeue, frames);
         *open = Some((queue, now)); // from here on it must be completed, even if the work panics
         self.work_on(queue, now);

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use flowyard_flow::Tails;
 use flowyard_frame::{Batch, Lanes, To};
+use flowyard_pool::Pool;
 use flowyard_queue::Queue;
 
 mod fan;
@@ -50,9 +51,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// [`Queue::enqueue`] by core `core`.
+    /// [`Queue::enqueue`] by core `core`; the keys stay in `pool`.
     #[inline]
-    pub fn enqueue(&self, core: u16, from: &mut Batch, lanes: Lanes) -> Lanes {
+    pub fn enqueue(&self, core: u16, pool: &Pool, from: &mut Batch, lanes: Lanes) -> Lanes {
+        pool.store_keys(from, lanes);
         match &self.fan {
             None => self.queue.enqueue(from, lanes),
             Some(fan) => fan.enqueue_by(Some(core), from, lanes),

@@ -31,6 +31,8 @@ pub struct ToPorts {
     places: Arc<Places>,
     /// The core that completes. It prefers its own tx queue of a port, where order allows.
     core: u16,
+    /// For the keys of frames; copies have a handle of their own.
+    pool: Pool,
     copier: Mutex<Copier>,
 }
 
@@ -54,8 +56,9 @@ impl ToPorts {
     /// `board`.
     #[must_use]
     pub fn new(places: Arc<Places>, core: u16, pool: Pool, board: Arc<Board>) -> Self {
+        let keys = pool.share();
         let copier = Copier { core, pool, board, batch: Batch::default(), copies: 0, failed: 0 };
-        Self { places, core, copier: Mutex::new(copier) }
+        Self { places, core, pool: keys, copier: Mutex::new(copier) }
     }
 
     /// Copies requested so far, and how many of them found no buffer.
@@ -109,7 +112,8 @@ impl Copier {
         }
         from.actions[lane].to = To::Port(last);
         let place = places.ports.get(usize::from(last));
-        let enqueue = |place: &Place| place.enqueue(self.core, from, Lanes(1 << lane)).is_empty();
+        let lanes = Lanes(1 << lane);
+        let enqueue = |place: &Place| place.enqueue(self.core, &self.pool, from, lanes).is_empty();
         let gone = place.is_some_and(enqueue);
         if !gone {
             from.actions[lane] = action;
@@ -137,14 +141,14 @@ impl Copier {
             self.batch.actions[at] = Action { to: To::Port(port), ..action };
         }
         let all = self.batch.lanes();
-        let refused = place.enqueue(self.core, &mut self.batch, all);
+        let refused = place.enqueue(self.core, &self.pool, &mut self.batch, all);
         self.batch.drain().next().filter(|_| !refused.is_empty())
     }
 
     /// Sends the frames that are tied to that of `lane`, each to its port, and then the frame itself. Returns
     /// whether all have left.
     fn part(&mut self, places: &Places, from: &mut Batch, lane: usize) -> bool {
-        let (key, action) = (from.keys[lane], from.actions[lane]);
+        let (key, action) = (self.pool.key(from, lane), from.actions[lane]);
         while let Some((other, port)) = self.pool.untie(&mut from.frames[lane]) {
             let Some(place) = places.ports.get(usize::from(port)) else {
                 self.pool.put(other);
@@ -165,7 +169,8 @@ impl Copier {
         self.failed += u64::from(missing);
         from.actions[lane].to = To::Port(port);
         let place = places.ports.get(usize::from(port));
-        let enqueue = |place: &Place| place.enqueue(self.core, from, Lanes(1 << lane)).is_empty();
+        let lanes = Lanes(1 << lane);
+        let enqueue = |place: &Place| place.enqueue(self.core, &self.pool, from, lanes).is_empty();
         let gone = place.is_some_and(enqueue);
         if !gone {
             from.actions[lane] = action;
@@ -183,7 +188,8 @@ impl Copier {
             return true;
         };
         self.copies -= 1;
-        self.enter(place, port, copy, from.keys[lane], from.actions[lane])
+        let key = self.pool.key(from, lane);
+        self.enter(place, port, copy, key, from.actions[lane])
     }
 
     /// Sends a separate frame to a port, counted as a copy; returns it if it does not fit.
@@ -213,7 +219,7 @@ impl Queue for ToPorts {
             let to = from.actions[lane].to;
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
-                (_, Some(place)) => place.enqueue(self.core, from, run),
+                (_, Some(place)) => place.enqueue(self.core, &self.pool, from, run),
                 (To::Chain(_), None) => {
                     let mut copier = self.copier();
                     let stays = |&lane: &usize| !copier.part(&self.places, from, lane);

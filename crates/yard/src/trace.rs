@@ -20,6 +20,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use flowyard_flow::learn::elephant::Sampler;
 use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
+use flowyard_pool::Pool;
 
 use crate::counters::DropReason;
 
@@ -197,6 +198,8 @@ const A_TICK: u8 = 4;
 /// The tracer and drop log of a core.
 pub(crate) struct Tracer {
     core: u16,
+    /// For the keys of frames.
+    pool: Pool,
     now: Nanos,
     /// Drops that may still be logged in this tick.
     left: u8,
@@ -218,9 +221,19 @@ struct Probe {
 }
 
 impl Tracer {
-    pub(crate) fn new(core: u16) -> Self {
+    pub(crate) fn new(core: u16, pool: Pool) -> Self {
         let drops = Vec::with_capacity(REMEMBERED);
-        Self { core, now: 0, left: 0, drops, oldest: 0, probe: None, sampler: None, on: false }
+        Self {
+            core,
+            pool,
+            now: 0,
+            left: 0,
+            drops,
+            oldest: 0,
+            probe: None,
+            sampler: None,
+            on: false,
+        }
     }
 
     /// A tick begins.
@@ -289,7 +302,7 @@ impl Tracer {
     }
 
     fn note(&mut self, batch: &Batch, lane: usize, reason: DropReason, place: To) {
-        let key = Some(batch.keys[lane]);
+        let key = Some(self.pool.key(batch, lane));
         self.write_down(Dropped { at: self.now, core: self.core, reason, key, place, frames: 1 });
         self.tell(batch, Lanes::NONE.with(lane), |_| Step::Dropped { reason, at: place });
     }
@@ -311,7 +324,7 @@ impl Tracer {
         let Some(probe) = &self.probe else { return Lanes::NONE };
         let flows = &probe.filter.flows;
         lanes
-            .filter(|&lane| flows.contains(&batch.keys[lane].flow()))
+            .filter(|&lane| flows.contains(&self.pool.key(batch, lane).flow()))
             .fold(Lanes::NONE, Lanes::with)
     }
 
@@ -368,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_last_drops_are_remembered_oldest_first() {
-        let (mut tracer, batch) = (Tracer::new(3), batch(&[A, B]));
+        let (mut tracer, batch) = (Tracer::new(3, Pool::new(1, 64)), batch(&[A, B]));
         for now in 0..100 {
             tracer.tick(now);
             tracer.dropped(&batch, Lanes(0b01), DropReason::QueueFull, To::Queue(now as u16));
@@ -391,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_followed_and_the_asker_may_leave() {
-        let (mut tracer, batch) = (Tracer::new(0), batch(&[A, B]));
+        let (mut tracer, batch) = (Tracer::new(0, Pool::new(1, 64)), batch(&[A, B]));
         let key = FlowKey::from_str(A).unwrap();
         let sent =
             |tracer: &mut Tracer| tracer.tell(&batch, batch.lanes(), |_| Step::Sent { port: 1 });

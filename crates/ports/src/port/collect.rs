@@ -74,7 +74,7 @@ impl Tx for Collect {
             let frame = &from.frames[lane];
             let (start, data) = (to.bytes.len(), pool.bytes(frame));
             to.bytes.extend_from_slice(data);
-            let (meta, key) = (pool.meta(frame), from.keys[lane]);
+            let (meta, key) = (pool.meta(frame), pool.key(from, lane));
             to.sent.push(Sent { at: now, meta, key, start, len: data.len() });
         }
         Lanes::NONE

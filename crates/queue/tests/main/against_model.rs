@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::common::{Rig, numbers};
+use crate::common::{Rig, number, numbers};
 use flowyard_frame::{Batch, Lanes};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Order, Queue};
@@ -113,9 +113,11 @@ proptest! {
                 if rig.queue.open(core).is_none() {
                     continue; // no batch, or it was released
                 }
-                for key in &batch.keys[..batch.len()] {
-                    let home = *homes.entry(key.sport).or_insert(core);
-                    prop_assert_eq!(home, core, "flow {} is on two cores", key.sport);
+                prop_assert!(batch.keys_in_pool || batch.is_empty());
+                for frame in &batch.frames[..batch.len()] {
+                    let (flow, _) = rig.flow(number(frame));
+                    let home = *homes.entry(flow).or_insert(core);
+                    prop_assert_eq!(home, core, "flow {} is on two cores", flow);
                 }
             }
             prop_assert!(rig.queue.len() <= capacity);

@@ -21,9 +21,8 @@ fn produce(queue: &dyn Queue, checker: &Mutex<Checker>, first_flow: u64) {
             let flow = first_flow + rng.below(FLOWS);
             let seq = checker.lock().unwrap().enter(flow);
             let frame = frame(seq as u32, flow as u32);
-            let key = FlowKey { sport: flow as u16, tunnel_id: seq as u32, ..FlowKey::ZERO };
-            let lane = batch.push(frame, key).unwrap();
-            batch.actions[lane] = Action::queue(1);
+            let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+            batch.actions[lane] = Action { mark: seq as u32, ..Action::queue(1) };
         }
         made += batch.len() as u64;
         let mut left = batch.lanes();
@@ -93,9 +92,9 @@ fn run(order: Order, workers: u16) {
                 }
                 let mut checker = checker.lock().unwrap();
                 for lane in batch.lanes() {
-                    let (key, frame) = (&batch.keys[lane], &batch.frames[lane]);
-                    assert_eq!(frame.mark, key.tunnel_id, "the frame with its key");
-                    checker.leave(key.sport.into(), key.tunnel_id.into());
+                    let frame = &batch.frames[lane];
+                    assert_eq!(frame.mark, batch.actions[lane].mark, "the frame with its action");
+                    checker.leave(frame.hash.into(), frame.mark.into());
                     batch.actions[lane].to = To::DROP;
                 }
                 drop(checker);
@@ -147,12 +146,13 @@ fn lanes_of_a_batch_in_pieces() {
         for lane in 0..LANES {
             let frame = if lanes.has(lane) { frame(number, 0) } else { Frame::default() };
             number += u32::from(lanes.has(lane));
-            batch.push(frame, FlowKey { tunnel_id: lane as u32, ..FlowKey::ZERO }).unwrap();
+            batch.push(frame, FlowKey::ZERO).unwrap();
+            batch.actions[lane].mark = lane as u32;
         }
         assert!(queue.enqueue(&mut batch, lanes).is_empty());
         let mut out = Batch::default();
         queue.dequeue(0, &mut out);
-        assert!(out.keys[..out.len()].iter().map(|key| key.tunnel_id as usize).eq(lanes));
+        assert!(out.actions[..out.len()].iter().map(|action| action.mark as usize).eq(lanes));
         for lane in out.lanes() {
             assert_eq!(out.frames[lane].mark, expected);
             expected += 1;

@@ -85,7 +85,7 @@ impl Core {
         let Self { entry: Entry { batch, .. }, places, observers, counters, pool, .. } = self;
         let (refused, reason) = match (places.get(to), to) {
             (Some(place), _) => {
-                let refused = place.enqueue(self.id, batch, lanes);
+                let refused = place.enqueue(self.id, pool, batch, lanes);
                 if place.full == Full::Hold {
                     return refused;
                 }

@@ -10,11 +10,12 @@
 //!
 //! Thread-safety: a core's own; queues may be used by any core.
 
-use flowyard_frame::{Lanes, Nanos, To};
+use flowyard_frame::{Batch, Lanes, Nanos, To};
+use flowyard_pool::Pool;
 use flowyard_queue::Order;
 
 use super::Core;
-use super::parts::{Bin, Exit, Stage, clear, count_sent, learn};
+use super::parts::{Bin, Exit, Learner, Stage, clear, count_sent, learn};
 use crate::places::Place;
 
 impl Core {
@@ -36,7 +37,7 @@ impl Core {
         let sent = count_sent(batch, taken, counters);
         sent.for_each(|lane| batch.actions[lane].to = To::SENT);
         observers.sent(*port, batch, taken, sent);
-        learn(learners, Stage::Tx, batch, sent, now);
+        learn_sent(learners, batch, sent, pool, now);
         if later.is_empty() {
             if sent == batch.lanes() && fan.is_none() {
                 pool.put_batch(batch);
@@ -77,11 +78,20 @@ impl Core {
         let taken = lanes.without(tx.tx(batch, lanes, pool, now));
         let sent = count_sent(batch, taken, counters);
         observers.sent(number, batch, taken, sent);
-        learn(learners, Stage::Tx, batch, sent, now);
+        learn_sent(learners, batch, sent, pool, now);
         if sent == batch.lanes() {
             pool.put_batch(batch);
         } else {
             sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
         }
+    }
+}
+
+/// Shows the lanes `sent` to the learners that observe transmitted frames. Keys are loaded only for them.
+#[inline]
+fn learn_sent(learners: &mut [Learner], batch: &mut Batch, sent: Lanes, pool: &Pool, now: Nanos) {
+    if learners.iter().any(|learner| learner.stage == Stage::Tx) {
+        pool.load_keys(batch);
+        learn(learners, Stage::Tx, batch, sent, now);
     }
 }

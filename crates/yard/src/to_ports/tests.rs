@@ -52,7 +52,7 @@ impl Yard {
         queue.dequeue(0, &mut batch);
         let mut numbers = Vec::new();
         for lane in batch.lanes() {
-            let (frame, key) = (&batch.frames[lane], &batch.keys[lane]);
+            let (frame, key) = (&batch.frames[lane], self.pool.key(&batch, lane));
             let (bytes, meta) = (self.pool.bytes(frame), self.pool.meta(frame));
             assert_eq!(bytes, [key.sport as u8; 40], "bytes and key are the original's");
             assert_eq!((frame.hash, meta.time, meta.copied), (77, 5, 0));
@@ -97,14 +97,15 @@ fn a_full_port_is_waited_for_by_every_order() {
     for queue in 0..8 {
         let mut yard = yard(256);
         let places = Arc::clone(&yard.places);
-        let queue = &places.queues[queue].queue;
+        let place = &places.queues[queue];
+        let queue = &place.queue;
         let mut batch = Batch::default();
         for number in 0..6 {
             let list = To::Ports([2, 0, 4][usize::from(number) % 3]); // port 1 last, first, between
             yard.frame(&mut batch, number, list);
         }
         let lanes = batch.lanes();
-        assert_eq!(queue.enqueue(&mut batch, lanes), Lanes::NONE);
+        assert_eq!(place.enqueue(0, &yard.pool, &mut batch, lanes), Lanes::NONE);
         batch.set_len(0);
         queue.dequeue(0, &mut batch);
         assert_eq!(batch.len(), 6);
