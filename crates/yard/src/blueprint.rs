@@ -349,7 +349,7 @@ impl Blueprint {
     /// Bytes of the pool, without those that round buffers up.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
-        self.pool_frames() as u64 * (self.buffer_bytes as u64 + 64)
+        self.pool_frames() as u64 * (self.buffer_bytes as u64 + 128) // metadata and key
     }
 
     /// Buffers of the pool.
