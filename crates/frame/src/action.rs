@@ -103,3 +103,33 @@ pub enum Edit {
     /// Remove the entry with this key, if any.
     Del(FlowKey),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_equal_if_kind_and_number_are() {
+        let numbers = [0, 1, 0x100, u16::MAX];
+        let kinds = [To::Queue, To::Port, To::List, To::Ports, To::Drop];
+        let mut all: Vec<(usize, u16, To)> = Vec::new();
+        for (kind, make) in kinds.iter().enumerate() {
+            all.extend(numbers.map(|number| (kind, number, make(number))));
+        }
+        all.extend([(5, 0, To::CHAIN), (6, 0, To::SENT)]);
+        for (kind, number, to) in &all {
+            for (other_kind, other_number, other) in &all {
+                let equal = (kind, number) == (other_kind, other_number);
+                assert_eq!(to == other, equal, "{to:?} and {other:?}");
+            }
+            assert_eq!(to.is_drop(), *kind == 4, "{to:?}");
+            assert_eq!(to.is_end(), matches!(kind, 4 | 6), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn an_action_does_nothing_unless_it_is_told() {
+        assert_eq!(Action::default(), Action { to: To::Drop(0), counter: 0, mark: 0 });
+        assert_eq!(Action::queue(7), Action { to: To::Queue(7), counter: 0, mark: 0 });
+    }
+}

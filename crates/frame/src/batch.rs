@@ -237,10 +237,69 @@ mod tests {
     }
 
     #[test]
-    fn lanes_walk_in_order() {
-        assert_eq!(Lanes(0b1011).collect::<Vec<_>>(), [0, 1, 3]);
-        assert_eq!(Lanes::first(32).count(), 32);
-        assert_eq!(Lanes::first(0), Lanes::NONE);
+    fn a_frame_has_the_place_that_it_was_made_with() {
+        let frame = Frame { buf: 7, off: 64, len: 60, ..Frame::default() };
+        assert_eq!((frame.buf(), frame.off(), frame.len(), frame.is_empty()), (7, 64, 60, false));
+        let none = Frame::unbacked(1500);
+        assert_eq!((none.buf(), none.off(), none.len(), none.is_empty()), (0, 0, 1500, false));
+        assert!(Frame::unbacked(0).is_empty());
+    }
+
+    /// Each function of a set of lanes beside the same function of a sorted list of lanes.
+    #[test]
+    fn lanes_are_a_sorted_set() {
+        let list = |set: Lanes| (0..LANES).filter(|n| set.0 & (1 << n) != 0).collect::<Vec<_>>();
+        let gaps = [0b1011, 0b10, 1 << 31, 0x8000_0001, 0xffff_0000, 0x5555_5555, u32::MAX - 2];
+        let random = crate::rng::Rng::new(1);
+        let random = (0..100).scan(random, |rng, _| Some(Lanes(rng.bits() as u32)));
+        let sets: Vec<Lanes> =
+            (0..=LANES).map(Lanes::first).chain(gaps.map(Lanes)).chain(random).collect();
+        for n in 0..=LANES {
+            assert_eq!(list(Lanes::first(n)), (0..n).collect::<Vec<_>>(), "the first {n}");
+        }
+        assert_eq!(Lanes::first(LANES + 1), Lanes::first(LANES));
+        for set in sets.iter().copied() {
+            let lanes = list(set);
+            let mut seen = Vec::new();
+            set.each(|lane| seen.push(lane));
+            assert_eq!(seen, lanes, "each of {set:?}");
+            assert_eq!(set.collect::<Vec<_>>(), lanes, "walk of {set:?}");
+            assert_eq!(set.count() as usize, lanes.len(), "{set:?}");
+            assert_eq!(set.is_empty(), lanes.is_empty(), "{set:?}");
+            for lane in 0..LANES {
+                assert_eq!(set.has(lane), lanes.contains(&lane), "{lane} in {set:?}");
+                let mut more = lanes.clone();
+                more.push(lane);
+                more.sort_unstable();
+                more.dedup();
+                assert_eq!(list(set.with(lane)), more, "{set:?} with {lane}");
+            }
+            for other in sets.iter().copied() {
+                let rest: Vec<_> = lanes.iter().copied().filter(|lane| !other.has(*lane)).collect();
+                assert_eq!(list(set.without(other)), rest, "{set:?} without {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_has_the_lanes_that_were_added() {
+        let mut batch = Batch::default();
+        assert!(batch.is_empty() && batch.lanes() == Lanes::NONE);
+        batch.actions[1] = Action::queue(9); // of an earlier batch
+        for n in 1..=3_u16 {
+            let key = FlowKey { in_port: n, ..FlowKey::ZERO };
+            let lane = usize::from(n) - 1;
+            assert_eq!(batch.push(Frame::unbacked(n), key), Ok(lane));
+            assert_eq!((batch.len(), batch.lanes()), (lane + 1, Lanes::first(lane + 1)));
+            assert_eq!((batch.keys[lane], batch.actions[lane]), (key, Action::default()));
+            assert!(!batch.is_empty());
+        }
+        batch.set_len(2);
+        assert_eq!(batch.lanes(), Lanes::first(2));
+        assert_eq!(batch.drain().map(|frame| frame.len()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((batch.len(), &batch.frames[0]), (0, &Frame::default()));
+        batch.set_len(LANES + 1);
+        assert_eq!(batch.len(), LANES);
     }
 
     #[test]

@@ -279,4 +279,57 @@ mod tests {
         let sent = FlowKey { eth_src: [1; 6], eth_dst: [2; 6], ..seen };
         assert_eq!((sent.reversed().eth_src, sent.reversed().eth_dst), ([2; 6], [1; 6]));
     }
+
+    /// Bit by bit: what a mask keeps, what two masks keep together, and which masks lie in which.
+    #[test]
+    fn masks_are_sets_of_bits() {
+        let mut rng = crate::rng::Rng::new(1);
+        let mut key = || -> FlowKey {
+            let words: [u64; 8] = std::array::from_fn(|_| rng.bits());
+            zerocopy::transmute!(words)
+        };
+        let words = |key: FlowKey| -> [u64; 8] { zerocopy::transmute!(key) };
+        for _ in 0..100 {
+            let (a, b) = (key(), key());
+            let (both, either) = (words(a.masked(&b)), words(a.union(&b)));
+            for i in 0..8 {
+                assert_eq!(both[i], words(a)[i] & words(b)[i]);
+                assert_eq!(either[i], words(a)[i] | words(b)[i]);
+            }
+            assert!(a.masked(&b).is_within(&b) && a.is_within(&a.union(&b)));
+            assert!(!a.union(&b).is_within(&b) && FlowKey::ZERO.is_within(&a));
+        }
+    }
+
+    #[test]
+    fn only_ip_has_addresses() {
+        let (v4, v6) = (Ipv4Addr::new(1, 2, 3, 4), Ipv6Addr::from([1, 2, 3, 4, 0, 0, 7, 8]));
+        let slots = FlowKey { src: slot(v4.into()), dst: slot(v6.into()), ..FlowKey::ZERO };
+        let as_v6 = Ipv6Addr::from([0x102, 0x304, 0, 0, 0, 0, 0, 0]);
+        for (eth_type, is_ipv4, is_ipv6, ips) in [
+            (0x0800, true, false, Some((v4.into(), Ipv4Addr::new(0, 1, 0, 2).into()))),
+            (0x86dd, false, true, Some((as_v6.into(), v6.into()))),
+            (0x0806, false, false, None),
+            (0, false, false, None),
+        ] {
+            let key = FlowKey { eth_type, ..slots };
+            assert_eq!((key.is_ipv4(), key.is_ipv6()), (is_ipv4, is_ipv6), "{eth_type:#x}");
+            assert_eq!(key.is_ip(), is_ipv4 || is_ipv6, "{eth_type:#x}");
+            assert_eq!(key.src_ip().zip(key.dst_ip()), ips, "{eth_type:#x}");
+            assert_eq!(key.src_ip().is_some(), key.dst_ip().is_some(), "{eth_type:#x}");
+        }
+    }
+
+    #[test]
+    fn the_fragment_and_the_ports_of_every_number() {
+        for n in 0..=255 {
+            let fragment = match n {
+                0 => Frag::No,
+                1 => Frag::First,
+                _ => Frag::Later,
+            };
+            assert_eq!(FlowKey { frag: n, ..FlowKey::ZERO }.fragment(), fragment, "{n}");
+            assert_eq!(proto::has_ports(n), [6, 17, 132].contains(&n), "{n}");
+        }
+    }
 }

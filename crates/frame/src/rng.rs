@@ -60,6 +60,18 @@ mod tests {
         );
     }
 
+    /// `below` and `unit` are the upper bits of an output, as a whole number and as a fraction.
+    #[test]
+    fn numbers_are_made_from_the_upper_bits() {
+        let (mut bits, mut below, mut unit) = (Rng::new(3), Rng::new(3), Rng::new(3));
+        for n in [1, 2, 10, 1000, 1 << 40, u64::MAX].into_iter().cycle().take(600) {
+            let output = bits.bits();
+            assert_eq!(u128::from(below.below(n)), u128::from(output) * u128::from(n) / (1 << 64));
+            let fraction = unit.unit();
+            assert!((fraction - output as f64 / 2_f64.powi(64)).abs() < 2_f64.powi(-52));
+        }
+    }
+
     #[test]
     fn numbers_stay_in_bounds_and_spread() {
         let mut rng = Rng::new(1);

@@ -43,6 +43,7 @@ mod tests {
     #[test]
     fn two_batches_for_each_other_consumer() {
         assert!(others_lack_work(64, 2) && !others_lack_work(65, 2));
+        assert!(others_lack_work(192, 4) && !others_lack_work(193, 4));
         assert!(others_lack_work(0, 1) && !others_lack_work(1, 1) && others_lack_work(0, 0));
     }
 }

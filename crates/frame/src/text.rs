@@ -149,6 +149,43 @@ mod tests {
         assert_eq!(tight.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
     }
 
+    /// Every flow that has a text is read back from it, whatever its protocol, addresses, ports and VLAN.
+    #[test]
+    fn a_flow_is_its_text() {
+        let mut rng = crate::rng::Rng::new(1);
+        for n in 0..1024_u64 {
+            let (proto, is_v4) = ((n / 4) as u8, n % 2 == 0);
+            let mut ip = || match is_v4 {
+                true => IpAddr::from((rng.bits() as u32).to_be_bytes()),
+                false => {
+                    IpAddr::from((u128::from(rng.bits()) << 64 | 0xffff_0000_0001).to_be_bytes())
+                }
+            };
+            let (src, dst) = (ip(), ip());
+            let ports = if has_ports(proto) { rng.bits() as u32 } else { 0 };
+            let (sport, dport) = ((ports >> 16) as u16, ports as u16);
+            let vlan_tci = [0, 1, 4095, rng.below(4096) as u16][(n / 2 % 4) as usize];
+            let key = FlowKey { vlan_tci, ..FlowKey::five_tuple(proto, src, sport, dst, dport) };
+            let text = key.to_string();
+            assert_eq!(text.parse(), Ok(key), "{text}");
+            assert_eq!(text.contains(" vlan "), vlan_tci != 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_what_is_no_plain_flow() {
+        let mut key: FlowKey = "icmp 10.0.0.1 > 10.0.0.2".parse().unwrap();
+        key.vlan_tci = 0xe064; // priority 7, VLAN 100
+        assert_eq!(key.to_string(), "icmp 10.0.0.1 > 10.0.0.2 vlan 100");
+        key.vlan_tci = 0xe000; // a priority, and no VLAN
+        assert_eq!(key.to_string(), "icmp 10.0.0.1 > 10.0.0.2");
+        key.tunnel_id = 9;
+        let debug = "FlowKey(icmp 10.0.0.1 > 10.0.0.2, frag 0, flags 0x0, tci 0xe000, tunnel 0x9)";
+        assert_eq!(format!("{key:?}"), debug);
+        key.eth_type = 0x806;
+        assert_eq!(key.to_string(), "ethertype 0x0806");
+    }
+
     #[test]
     fn errors_name_the_mistake() {
         for (text, what) in [
@@ -162,7 +199,16 @@ mod tests {
                 "tcp 1.2.3.4:99999 > 6.7.8.9:10",
                 "source port '99999' is not a number from 0 to 65535",
             ),
+            ("udp [::1]:x > [::2]:2", "source port 'x' is not a number from 0 to 65535"),
+            ("udp host:1 > 6.7.8.9:10", "source 'host:1' is not an address"),
+            ("udp [host]:1 > 6.7.8.9:10", "source '[host]:1' is not an address"),
+            ("udp ::1:99999 > [::2]:2", "source '::1:99999' is not an address"),
+            ("udp 1.2.3.4:5 > [1.2.3.4]:x", "destination '[1.2.3.4]:x' is not an address"),
+            ("icmp 1.2.3.4 > host", "destination 'host' is not an address"),
             ("icmp 1.2.3.4:5 > 6.7.8.9", "has a port"),
+            ("proto 1.2.3.4 > 6.7.8.9", "'proto' needs a number"),
+            ("proto", "'proto' needs a number"),
+            ("ip", "the source is missing"),
             ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 4096", "not a VLAN id"),
             ("tcp 1.2.3.4:5 > 6.7.8.9:10 x", "'x' is unexpected"),
             ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 1 y", "'y' is unexpected"),

@@ -202,6 +202,46 @@ mod tests {
     }
 
     #[test]
+    fn an_update_needs_whole_words_of_equal_length() {
+        assert_eq!(update_bytes(1, &[0; 2], &[0; 4]), None);
+        assert_eq!(update_bytes(1, &[0; 3], &[0; 3]), None);
+        assert_eq!(update_bytes(0x1234, &[], &[]), Some(0x1234));
+    }
+
+    #[test]
+    fn an_ipv4_header_has_twenty_bytes() {
+        let mut header = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let sum = slow_checksum(&header).to_be_bytes();
+        header[10..12].copy_from_slice(&sum);
+        assert!(verify_ipv4_header(&header));
+        // The last two bytes are in the sum, which is right without them too.
+        let mut short = header;
+        short[18..].fill(0);
+        short[10..12].fill(0);
+        let sum = slow_checksum(&short).to_be_bytes();
+        short[10..12].copy_from_slice(&sum);
+        assert!(verify_ipv4_header(&short) && !verify_ipv4_header(&short[..18]));
+        header[19] ^= 1;
+        assert!(!verify_ipv4_header(&header));
+    }
+
+    /// The longest sums: the carries of the fold, and of the accumulator itself.
+    #[test]
+    fn sums_carry_around() {
+        let ones = [0xff; 65_535];
+        for len in [0, 1, 2, 3, 4, 65_534, 65_535] {
+            assert_eq!(checksum(&ones[..len]), slow_checksum(&ones[..len]), "{len}");
+        }
+        for word in [u64::MAX, u64::MAX - 1, 1 << 63, 0xffff_ffff, 0x1_ffff_ffff, 0xffff_0001] {
+            for other in [0, 1, 0xffff, u64::MAX] {
+                let bytes = [word.to_be_bytes(), other.to_be_bytes()].concat();
+                let sum = Sum::ZERO.word(word).word(other).finish();
+                assert_eq!(sum, slow_checksum(&bytes), "{word:#x} and {other:#x}");
+            }
+        }
+    }
+
+    #[test]
     fn the_check_value_of_crc32c() {
         assert_eq!(crc32c(&[b"123456789"]), 0xe306_9283);
         assert_eq!(crc32c(&[b"1234", b"56789"]), 0xe306_9283);

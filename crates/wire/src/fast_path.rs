@@ -171,6 +171,59 @@ mod tests {
         assert!((100..900).contains(&taken), "{taken} of 1000");
     }
 
+    /// The least frames of each kind, with and without padding, are frames of the fast path; what is not of
+    /// its kind, or does not fit, is not.
+    #[test]
+    fn plain_frames_take_the_fast_path() {
+        for (v6, proto, header) in [(false, 6, 20), (false, 17, 8), (true, 6, 20), (true, 17, 8)] {
+            let l4 = if v6 { 54 } else { 34 };
+            for (payload, padding) in [(0, 0), (0, 6), (5, 0), (5, 6)] {
+                let len = header + payload;
+                let mut bytes = vec![2; 12];
+                if v6 {
+                    bytes.extend([0x86, 0xdd, 0x6f, 0xff, 0, 0, 0, len as u8, proto, 64]);
+                    bytes.extend([1; 32]);
+                } else {
+                    bytes.extend([8, 0, 0x45, 0xff, 0, 20 + len as u8, 0, 0, 0x40, 0, 64, proto]);
+                    bytes.extend([1; 10]);
+                }
+                bytes.extend([0, 80, 0, 81, 0, len as u8, 0, 0, 0, 0, 0, 0, 0x50, 0x12]);
+                bytes.resize(l4 + len, 7);
+                bytes.resize(l4 + len + padding, 0);
+                let name = format!("v6 {v6}, protocol {proto}, {payload} bytes, {padding} padding");
+                let takes = |at: usize, value: u8| {
+                    let mut bytes = bytes.clone();
+                    bytes[at] = value;
+                    fast_path(&bytes).is_some()
+                };
+                assert!(takes(0, 2), "{name}");
+                if header == 20 {
+                    assert_eq!(takes(l4 + 12, 0x60), payload >= 4, "options, {name}");
+                    assert!(!takes(l4 + 12, 0x40), "{name}");
+                } else {
+                    assert!(takes(l4 + 5, 8) && !takes(l4 + 5, 7), "{name}");
+                    assert!(!takes(l4 + 5, len as u8 + 1), "{name}");
+                    for port in [2152_u16, 4789, 4790, 6081, 8472] {
+                        let mut bytes = bytes.clone();
+                        bytes[l4 + 2..l4 + 4].copy_from_slice(&port.to_be_bytes());
+                        assert!(fast_path(&bytes).is_none(), "port {port}, {name}");
+                    }
+                }
+                assert!(fast_path(&bytes[..l4 + len - 1]).is_none(), "cut, {name}");
+                assert!(!takes(if v6 { 20 } else { 23 }, 1), "ICMP, {name}");
+                let versions = if v6 { [0x60, 0x6f, 0x5f, 0x70] } else { [0x45, 0x45, 0x46, 0x44] };
+                assert_eq!(versions.map(|version| takes(14, version)), [true, true, false, false]);
+                if !v6 {
+                    assert!(
+                        !takes(20, 0x20) && !takes(20, 1) && !takes(21, 1),
+                        "fragments, {name}"
+                    );
+                    assert!(takes(20, 0x80) && takes(20, 0), "{name}");
+                }
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 

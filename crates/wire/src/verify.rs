@@ -243,4 +243,138 @@ mod tests {
         more.push(0xee); // padding is not summed
         assert_eq!(verdict(&more), Verdict::Good);
     }
+
+    /// The pseudo header has the end of the route, whatever extension headers stand in front of it.
+    #[test]
+    fn a_route_is_found_behind_other_extensions() {
+        let (src, dst, far) = ([0xaa; 16].into(), [0xbb; 16].into(), [0xcc; 16].into());
+        let plain = |next: u8| [&[next, 1][..], &[0; 14]].concat();
+        let fronts = |next: u8| {
+            [
+                (0, [&[next, 1, 1, 12][..], &[0; 12]].concat()), // hop-by-hop
+                (60, [&[next, 1, 1, 12][..], &[0; 12]].concat()), // destination
+                (44, vec![next, 0xff, 0, 0, 0, 0, 0, 9]),        // atomic fragment
+                (51, [&[next, 2, 0, 0][..], &[0; 12]].concat()), // authentication
+                (135, plain(next)),
+                (139, plain(next)),
+                (140, plain(next)),
+            ]
+        };
+        // Type, words, and the place of the last address: at the end, or for types 2 and 4 in front.
+        for (kind, words, place) in [(0, 2, 0), (0, 4, 16), (0, 6, 32), (2, 2, 0), (4, 4, 0)] {
+            let mut route = vec![17, words, kind, 1];
+            route.resize(8 + 8 * usize::from(words), 0xdd);
+            route[8 + place..24 + place].fill(0xcc);
+            for (first, front) in fronts(43) {
+                let packet = packet(first, &[front, route.clone()].concat(), src, far);
+                let headers = Headers::parse(LinkType::RawIp, &packet);
+                let name = format!("type {kind} of {words} words behind {first}");
+                assert_eq!(headers.checksum_dst(&packet), Some(far.into()), "{name}");
+                assert!(!headers.covers_dst(&packet), "{name}");
+                assert_eq!(headers.transport_checksum(&packet), Verdict::Good, "{name}");
+            }
+        }
+        for (first, front) in fronts(17) {
+            assert_eq!(verdict(&packet(first, &front, src, dst)), Verdict::Good, "only {first}");
+        }
+        // A route that is too short for an address, or ends in front of its last.
+        for (kind, words) in [(0, 1), (2, 1), (4, 1), (0, 0)] {
+            let mut route = vec![17, words, kind, 1];
+            route.resize(8 + 8 * usize::from(words), 0xcc);
+            assert_eq!(verdict(&packet(43, &route, src, dst)), Verdict::Unknown, "{kind}");
+        }
+    }
+
+    /// The least segment of each protocol has a checksum; a shorter one has none.
+    #[test]
+    fn a_segment_shorter_than_its_header_is_unknown() {
+        for (proto, least, v4, v6) in [
+            (6, 20, true, true),
+            (17, 8, true, true),
+            (132, 12, true, true),
+            (1, 4, true, false),
+            (58, 4, false, true),
+        ] {
+            for len in 0..=least {
+                let mut segment = vec![0x50; len];
+                if proto == 17 && len >= 6 {
+                    segment[4..6].copy_from_slice(&[0, 8]);
+                }
+                let mut ipv4 = vec![0x45, 0, 0, 20 + len as u8, 0, 0, 0, 0, 64, proto, 0, 0];
+                ipv4.extend([1; 8]);
+                let mut ipv6 = vec![0x60, 0, 0, 0, 0, len as u8, proto, 64];
+                ipv6.extend([1; 32]);
+                for (has, mut bytes) in [(v4, ipv4), (v6, ipv6)] {
+                    bytes.extend(&segment);
+                    let want = if has && len == least { Verdict::Bad } else { Verdict::Unknown };
+                    assert_eq!(verdict(&bytes), want, "protocol {proto}, {len} bytes, {bytes:x?}");
+                }
+            }
+        }
+    }
+
+    /// ICMP has no pseudo header; the IPv4 header has a checksum of its own, with its options.
+    #[test]
+    fn checksums_without_a_pseudo_header() {
+        for words in 5..=15_u8 {
+            let header = usize::from(words) * 4;
+            let mut bytes = vec![0x40 | words, 0, 0, header as u8 + 8, 0, 0, 0, 0, 64, 1, 0, 0];
+            bytes.extend([9; 8]);
+            bytes.resize(header, 1);
+            let sum = crate::checksum::checksum(&bytes);
+            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            bytes.extend([8, 0, 0xe6, 0xf8, 0x11, 7, 0, 0]);
+            let frame = [&[2; 12][..], &[8, 0], &bytes].concat();
+            for (link, l3, bytes) in [(LinkType::RawIp, 0, bytes), (LinkType::Ethernet, 14, frame)]
+            {
+                let check = |bytes: &[u8]| {
+                    let headers = Headers::parse(link, bytes);
+                    (headers.ipv4_checksum(bytes), headers.transport_checksum(bytes))
+                };
+                assert_eq!(check(&bytes), (Verdict::Good, Verdict::Good), "{words} words");
+                for at in [8, 12, header - 1] {
+                    let mut damaged = bytes.clone();
+                    damaged[l3 + at] ^= 4;
+                    assert_eq!(check(&damaged).0, Verdict::Bad, "{words} words, byte {at}");
+                }
+                let mut damaged = bytes.clone();
+                damaged[l3 + header + 7] ^= 1;
+                assert_eq!(check(&damaged), (Verdict::Good, Verdict::Bad), "{words} words");
+                let cut = &bytes[..l3 + header - 1];
+                assert_eq!(check(cut), (Verdict::Unknown, Verdict::Unknown), "{words} words");
+            }
+        }
+    }
+
+    /// A fragment, and a level without IP, have no segment.
+    #[test]
+    fn no_segment_without_a_whole_datagram() {
+        let (src, dst) = ([0xaa; 16].into(), [0xbb; 16].into());
+        for (word, is_whole) in [(0, true), (1, false), (8, false), (9, false)] {
+            let bytes = packet(44, &[17, 0, 0, word, 0, 0, 0, 1], src, dst);
+            let headers = Headers::parse(LinkType::RawIp, &bytes);
+            assert_eq!(headers.segment(&bytes).is_some(), is_whole, "{word}");
+            let want = if is_whole { Verdict::Good } else { Verdict::Unknown };
+            assert_eq!(headers.transport_checksum(&bytes), want, "{word}");
+        }
+        let arp = [&[2; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[9; 20]].concat();
+        let headers = Headers::parse(LinkType::Ethernet, &arp);
+        assert_eq!((headers.segment(&arp), headers.ipv4_checksum(&arp)), (None, Verdict::Unknown));
+    }
+
+    /// A length of zero means up to the end of the captured bytes.
+    #[test]
+    fn an_open_packet_ends_with_the_frame() {
+        let (src, dst) = ([0xaa; 16].into(), [0xbb; 16].into());
+        let mut v6 = packet(17, &[], src, dst);
+        v6[4..6].fill(0);
+        assert_eq!(verdict(&v6), Verdict::Good);
+        v6.push(0xee); // behind the datagram, which has its own length
+        assert_eq!(verdict(&v6), Verdict::Good);
+        let mut v4 = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2];
+        v4.extend([8, 0, 0xe6, 0xf8, 0x11, 7, 0, 0]);
+        assert_eq!(verdict(&v4), Verdict::Good);
+        v4.push(0xee);
+        assert_eq!(verdict(&v4), Verdict::Bad, "the frame is the packet");
+    }
 }

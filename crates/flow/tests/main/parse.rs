@@ -12,6 +12,7 @@ flowyard_testkit::tests! {
     broken_frames_are_left_to_the_general_parser,
     any_bytes_and_any_offsets_are_safe,
     ipv6_and_its_fields,
+    frames_without_ip_have_their_type_and_addresses,
 }
 
 /// The key according to etherparse, if the fast path must accept the frame.
@@ -215,4 +216,21 @@ fn ipv6_and_its_fields() {
     assert_eq!((key.frag, key.sport, key.dport), (2, 0, 0));
     let atomic = Headers { fragment: Fragment { header: true, ..Fragment::default() }, ..headers };
     assert_eq!(parse::key(&atomic, &bytes, 4).frag, 0, "RFC 6946");
+}
+
+fn frames_without_ip_have_their_type_and_addresses() {
+    for eth_type in [0x0806_u16, 0x88cc, 0x8847] {
+        let mut bytes = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        bytes.extend(eth_type.to_be_bytes());
+        bytes.extend([1; 46]);
+        let wanted = FlowKey {
+            eth_dst: [1, 2, 3, 4, 5, 6],
+            eth_src: [7, 8, 9, 10, 11, 12],
+            eth_type,
+            in_port: 3,
+            ..FlowKey::ZERO
+        };
+        let headers = Headers::parse(LinkType::Ethernet, &bytes);
+        assert_eq!(parse::key(&headers, &bytes, 3), wanted, "{eth_type:#x}");
+    }
 }

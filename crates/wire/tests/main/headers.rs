@@ -31,30 +31,30 @@ flowyard_testkit::tests! {
 }
 
 /// An IPv4 packet around `payload`, with the correct length.
-fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (20 + payload.len() as u16).to_be_bytes();
     let head = [0x45, 0xb8, high, low, 0, 0, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     [&head, payload].concat()
 }
 
 /// An IPv6 packet around `payload`, with the correct length.
-fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (payload.len() as u16).to_be_bytes();
     let mut head = [0xfd; 40];
     head[..8].copy_from_slice(&[0x6b, 0x81, 0x23, 0x45, high, low, next, 63]);
     [&head, payload].concat()
 }
 
-fn udp(dport: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(dport: u16, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (8 + payload.len() as u16).to_be_bytes();
     [&[0x10, 0x00], &dport.to_be_bytes()[..], &[high, low, 0, 0], payload].concat()
 }
 
-fn tcp() -> Vec<u8> {
+pub(crate) fn tcp() -> Vec<u8> {
     vec![0, 80, 0, 81, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0]
 }
 
-fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
     [&[2; 12][..], &eth_type.to_be_bytes(), payload].concat()
 }
 
@@ -370,7 +370,42 @@ fn views() {
     assert_eq!((h.ttl(&bytes), h.tos(&bytes)), (Some(64), Some(0xb8)));
     assert_eq!(h.src_ip(&bytes), "10.0.0.1".parse::<IpAddr>().ok());
     assert_eq!(h.dst_ip(&bytes), "10.0.0.2".parse::<IpAddr>().ok());
-    assert_eq!((h.eth_dst(&bytes), h.eth_src(&bytes)), (Some(&[2; 6]), Some(&[2; 6])));
+    let mut bytes = bytes;
+    bytes[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let macs = (Some(&[1, 2, 3, 4, 5, 6]), Some(&[7, 8, 9, 10, 11, 12]));
+    assert_eq!((h.eth_dst(&bytes), h.eth_src(&bytes)), macs);
+    assert_eq!(h.flow_label(&bytes), None);
+    // Only ICMP over IPv4 and ICMPv6 over IPv6 have a type; a later fragment and a cut message have none.
+    let icmp = |proto: u8, v6: bool, fragment: u8, len: usize| {
+        let mut bytes = if v6 { ipv6(proto, &[3; 8]) } else { ipv4(proto, &[3; 8]) };
+        if !v6 {
+            bytes[7] = fragment;
+        }
+        let l4 = if v6 { 40 } else { 20 };
+        let h = Headers::parse(LinkType::RawIp, &bytes[..l4 + len]);
+        h.icmp(&bytes[..l4 + len])
+    };
+    let message = Some(Icmp { kind: 3, code: 3 });
+    assert_eq!((icmp(1, false, 0, 8), icmp(58, true, 0, 8)), (message, message));
+    assert_eq!(
+        (icmp(1, true, 0, 8), icmp(58, false, 0, 8), icmp(6, false, 0, 8)),
+        (None, None, None)
+    );
+    assert_eq!(
+        (icmp(1, false, 1, 8), icmp(1, false, 0, 1), icmp(1, false, 0, 2)),
+        (None, None, message)
+    );
+    let arp = ethernet(0x0806, &[0; 40]);
+    let h = Headers::parse(LinkType::Ethernet, &arp);
+    assert_eq!(
+        (h.ttl(&arp), h.tos(&arp), h.flow_label(&arp), h.icmp(&arp)),
+        (None, None, None, None)
+    );
+    assert!(h.src_octets(&arp).is_empty() && h.dst_octets(&arp).is_empty());
+    let raw = ipv6(59, &[]);
+    let h = Headers::parse(LinkType::RawIp, &raw);
+    assert_eq!((h.eth_dst(&raw), h.eth_src(&raw)), (None, None));
+    assert_eq!((h.ttl(&raw), h.tos(&raw)), (Some(63), Some(0xb8)));
 }
 
 /// RFC 7143 appendix A.4, and the check value of the catalogue of parametrised CRC algorithms.

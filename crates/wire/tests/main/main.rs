@@ -2,12 +2,14 @@
 
 use flowyard_testkit::harness;
 
+mod edges;
 mod etherparse;
 mod headers;
 mod oracle;
 mod robust;
 
 flowyard_testkit::tests! {
+    mod edges,
     mod etherparse,
     mod headers,
     mod oracle,

@@ -306,6 +306,62 @@ fn a_failed_promotion_is_not_tried_at_once() {
     assert_eq!(promotions(&host.windows(10)), 1);
 }
 
+/// An overloaded core with one flow, beside an idle core: the flow is split at once, unless it may not.
+fn overload(elephants: &mut Elephants, now: Nanos, costs: Costs) -> Vec<What> {
+    let spread = Spread::new(64, 2).unwrap();
+    let mut entries = vec![0; 64];
+    entries[0] = 1000;
+    let flows = vec![Flow { key: key(0), hash: 0, bytes: 1000, at_least: 1000 }];
+    let busy = Seen { frames: 1000, samples: 100, bytes: 1000, flows, entries };
+    let loads = [Load { busy: 1.0, queue_len: 4096, drops: 0 }, Load::default()];
+    let seen = [busy, Seen::default()];
+    let window = Window { loads: &loads, seen: &seen, spread: &spread, costs };
+    elephants.window(now, &window).iter().map(|decision| decision.what).collect()
+}
+
+#[test]
+fn a_flow_rests_up_to_its_time_and_not_longer() {
+    let settings = Settings { patience: 1, ..Settings::default() };
+    let (now, until) = (100 * MS, 150 * MS);
+    let rests: [fn(&mut Elephants, Nanos); 2] = [
+        |elephants, until| elephants.flows_resting.push((key(0), until)),
+        |elephants, until| elephants.undone.push((key(0), 0.5, until)),
+    ];
+    for rest in rests {
+        for (at, left) in [(now, Some(until - now)), (until - 1, Some(1)), (until, None)] {
+            let mut elephants = Elephants::new(settings, 0);
+            rest(&mut elephants, until);
+            let [what] = overload(&mut elephants, at, HEAVY)[..] else { panic!("at {at}") };
+            let refused = match what {
+                What::Refuse {
+                    key: Some(flow),
+                    reason: Refused::Resting { left } | Refused::Undone { left, .. },
+                } => Some((flow, left)),
+                What::Promote { .. } => None,
+                other => panic!("at {at}: {other:?}"),
+            };
+            assert_eq!(refused, left.map(|left| (key(0), left)), "at {at}");
+        }
+    }
+}
+
+/// A refusal is reported once in the dwell time, and a refusal for another reason at once.
+#[test]
+fn the_same_refusal_is_reported_once_in_the_dwell_time() {
+    let settings = Settings { patience: 1, ..Settings::default() };
+    let mut elephants = Elephants::new(settings, 0);
+    let light = Costs { work_ns: 1.0, ..HEAVY };
+    let start = 100 * MS;
+    let count = |elephants: &mut Elephants, at| overload(elephants, at, light).len();
+    assert_eq!(count(&mut elephants, start), 1, "it does not pay");
+    assert_eq!(count(&mut elephants, start + 1), 0);
+    assert_eq!(count(&mut elephants, start + settings.dwell - 1), 0);
+    assert_eq!(count(&mut elephants, start + settings.dwell), 1, "the dwell time is over");
+    elephants.flows_resting.push((key(0), Nanos::MAX));
+    assert_eq!(count(&mut elephants, start + settings.dwell + 1), 1, "it rests");
+    assert_eq!(count(&mut elephants, start + settings.dwell + 2), 0);
+}
+
 /// The flow's rate falls when it is split, as on a machine whose other processor is in use.
 #[test]
 fn a_split_that_slows_the_flow_down_is_undone_and_not_repeated_soon() {

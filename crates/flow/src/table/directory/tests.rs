@@ -93,6 +93,22 @@ fn a_full_directory_excludes_nearly_every_core() {
     assert_eq!((size_of::<Bucket>(), Directory::bytes(7_000_000)), (32, 32_000_032));
 }
 
+/// What is fetched in front of a lookup is of the bucket that the lookup reads, whose first word is the first taken.
+#[test]
+fn the_bucket_of_a_hash_is_fetched() {
+    let directory = Directory::new(16, 70_000, 1);
+    let mut random = Rng::new(3);
+    for core in 0..16 {
+        let hash = random.bits();
+        assert_eq!(directory.fetch(hash), 0);
+        directory.add(hash, core);
+        let number = directory.fetch(hash);
+        assert!(number != 0 && number == directory.place(hash).0.0[0].load(Relaxed));
+        directory.remove(hash, core);
+        assert_eq!(directory.fetch(hash), 0);
+    }
+}
+
 #[test]
 fn cores_have_different_words_whatever_their_number() {
     for cores in [2, 3, 4, 15, 16, 1023, 1024, Directory::CORES] {
