@@ -227,9 +227,9 @@ impl Rebalance {
             self.overloaded = 0;
         }
         if self.overloaded >= PATIENCE {
-            self.want(now)
+            self.want(now);
         } else {
-            self.wanted.clear()
+            self.wanted.clear();
         }
         window.waiting = self.wanted.len();
         self.due = 0;
