@@ -92,6 +92,9 @@ pub struct Answers {
     /// The policy of flowyard itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub yard: Option<Verdict>,
+    /// RSS whose indirection table is rebalanced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebalance: Option<Verdict>,
 }
 
 /// Where a frame goes, which stage decided that, and why.

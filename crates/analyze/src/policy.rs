@@ -25,10 +25,12 @@ use crate::trails::Trails;
 
 mod explain;
 mod filters;
+mod rebalance;
 mod rules;
 mod yard;
 
 pub(crate) use filters::Atr;
+use rebalance::Rebalancing;
 pub(crate) use rules::Fdir;
 use yard::Yard;
 
@@ -53,6 +55,7 @@ pub(crate) enum Policy {
     Rfs(Linux<Rfs>),
     Arfs(Linux<Box<Arfs>>),
     Yard(Box<Yard>),
+    Rebalance(Box<Rebalancing>),
 }
 
 /// A policy of Linux, and the hash that the kernel computes if the adapter supplies none.
@@ -101,6 +104,10 @@ impl Running {
                 Policy::Arfs(Linux::new(Box::new(Arfs::new(config)), setup))
             }
             Spec::Yard => Policy::Yard(Box::new(Yard::new(setup, rss))),
+            Spec::Rebalance => {
+                let rss = rss.ok_or(BadSetup::NoTable(setup.adapter.name))?;
+                Policy::Rebalance(Box::new(Rebalancing::new(setup.rebalance, rss)))
+            }
         };
         Ok(Self {
             number,
@@ -189,6 +196,10 @@ impl Running {
                 Filters { stats, occupancy_over_time }
             }),
             rules: self.policy.rules(),
+            rebalance: match &self.policy {
+                Policy::Rebalance(rebalance) => Some(rebalance.summary(started)),
+                _ => None,
+            },
         }
     }
 }
@@ -203,6 +214,7 @@ impl Policy {
             Self::Fdir(fdir) => at = fdir.receive(packet, at),
             Self::Atr(atr) => at = atr.receive(packet, at),
             Self::Yard(_) => unreachable!("`burst` gives this policy whole bursts"),
+            Self::Rebalance(rebalance) => return rebalance.receive(packet, cores),
             Self::Rps(rps) => {
                 return pass_on(packet, at, cores, |_, backlog| {
                     Some((rps.steering.cpu(rps.hash(packet)?, backlog)?, Stage::Rps))
@@ -249,7 +261,7 @@ impl Policy {
     fn transmit(&mut self, packet: &Packet) {
         let Some((_, core)) = packet.flow else { return };
         match self {
-            Self::Rss | Self::Fdir(_) | Self::Rps(_) | Self::Yard(_) => {}
+            Self::Rss | Self::Fdir(_) | Self::Rps(_) | Self::Yard(_) | Self::Rebalance(_) => {}
             Self::Atr(atr) => atr.transmit(packet, core),
             Self::Rfs(rfs) => {
                 if let Some(hash) = rfs.hash(packet) {
@@ -274,7 +286,7 @@ impl Policy {
 
     fn filters(&self) -> Option<FilterStats> {
         match self {
-            Self::Rss | Self::Rps(_) | Self::Rfs(_) => None,
+            Self::Rss | Self::Rps(_) | Self::Rfs(_) | Self::Rebalance(_) => None,
             Self::Fdir(fdir) => Some(fdir.stats()),
             Self::Atr(atr) => Some(atr.stats()),
             Self::Arfs(arfs) => Some(arfs.steering.stats().filters),
@@ -296,6 +308,7 @@ impl Policy {
                 .map(|why| format!("The driver turns ATR off: {why}."))
                 .into_iter()
                 .collect(),
+            Self::Rebalance(rebalance) => rebalance.notes(),
             _ => Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_adapter::rules::Rule;
 use flowyard_adapter::{Profile, Rss, RssConfig};
+use flowyard_flow::learn::rebalance::Limits;
 use flowyard_frame::Nanos;
 
 use crate::delay::Delays;
@@ -51,6 +52,8 @@ pub struct Setup {
     pub sock_flow_entries: u32,
     /// RFS: number of entries in the flow table of each queue.
     pub flow_cnt: u32,
+    /// When entries of the indirection table move under the policy `rebalance`.
+    pub rebalance: Limits,
     /// The policies to compare, in the order of the report.
     pub policies: Vec<Spec>,
 }
@@ -106,6 +109,8 @@ pub enum Spec {
     Arfs,
     /// flowyard's own policy: learns as ATR does, but does not reorder.
     Yard,
+    /// RSS whose indirection table is rebalanced while flows pause.
+    Rebalance,
 }
 
 /// The contents of a rule file.
@@ -119,7 +124,8 @@ pub struct RuleFile {
 
 impl Spec {
     /// The values of `--policy`.
-    pub const NAMES: [&'static str; 7] = ["rss", "fdir=FILE", "atr", "rps", "rfs", "arfs", "yard"];
+    pub const NAMES: [&'static str; 8] =
+        ["rss", "fdir=FILE", "atr", "rps", "rfs", "arfs", "yard", "rebalance"];
 
     /// The name of the policy.
     #[must_use]
@@ -132,10 +138,11 @@ impl Spec {
             Self::Rfs => "rfs",
             Self::Arfs => "arfs",
             Self::Yard => "yard",
+            Self::Rebalance => "rebalance",
         }
     }
 
-    /// Every policy that `adapter` and its driver support, except rules.
+    /// Every policy that `adapter` and its driver support, except rules and `rebalance`, which the user sets up.
     #[must_use]
     pub fn all_of(adapter: &Profile) -> Vec<Self> {
         let mut all = Vec::new();
@@ -168,6 +175,9 @@ impl Spec {
             Self::Yard => {
                 "flowyard: learns as ATR does, but moves a flow only when its old queue is drained"
             }
+            Self::Rebalance => {
+                "RSS; entries of the indirection table move from overloaded queues while their flows pause"
+            }
         }
     }
 }
@@ -193,6 +203,11 @@ pub enum BadSetup {
     /// The policy needs a hash, but the adapter computes none.
     #[error("--policy rss: {0} computes no hash; remove rss (rps and rfs hash in software)")]
     NoRss(&'static str),
+    /// The policy needs an indirection table, which the adapter does not have.
+    #[error(
+        "--policy rebalance: {0} has no indirection table whose entries could move; remove rebalance, or name an adapter with RSS"
+    )]
+    NoTable(&'static str),
     /// The policy needs Flow Director, which the adapter does not have, or whose rules are not modelled.
     #[error(
         "--policy fdir: no Flow Director of {0} is modelled; use x520, x540, x550, x710, xl710, x722 or e810"
@@ -236,6 +251,7 @@ impl Setup {
             pballoc: Pballoc::default(),
             sock_flow_entries: 32_768,
             flow_cnt: 2048,
+            rebalance: Limits::default(),
             policies,
         }
     }
@@ -255,6 +271,9 @@ impl Setup {
             }
             match spec {
                 Spec::Rss if adapter.rss.is_none() => return Err(BadSetup::NoRss(adapter.name)),
+                Spec::Rebalance if adapter.rss.is_none() => {
+                    return Err(BadSetup::NoTable(adapter.name));
+                }
                 Spec::Fdir(_) if !adapter.fdir.is_modelled() => {
                     return Err(BadSetup::NoFdir(adapter.name));
                 }

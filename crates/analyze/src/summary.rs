@@ -149,6 +149,70 @@ pub struct PolicySummary {
     pub filters: Option<Filters>,
     /// The verdict on each rule of the rule file, if the policy has one.
     pub rules: Vec<RuleSummary>,
+    /// The moves of table entries, if the policy moves them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebalance: Option<RebalanceSummary>,
+}
+
+/// What moving entries of the indirection table did, beside the same traffic with the table left as it was.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RebalanceSummary {
+    /// A queue is overloaded if its load is more than this many times the mean.
+    pub even: f64,
+    /// Time over which the load is measured.
+    pub window_ns: u64,
+    /// An entry moves if no packet has come for it in this time. Packets can only be overtaken if the old core is behind
+    /// by more.
+    pub pause_ns: u64,
+    /// The most entries that move in a second.
+    pub moves_per_second: u32,
+    /// Time after which an entry moves without a pause; `null`: it stays.
+    pub force_after_ns: Option<u64>,
+    /// Moves of entries.
+    pub moves: u64,
+    /// Entries that moved at least once.
+    pub moved_entries: u64,
+    /// Moves without a pause.
+    pub forced: u64,
+    /// Moves that were made while the old core still had packets of the entry, by the queue-delay model. If there is none,
+    /// no packet can be overtaken.
+    pub early: u64,
+    /// Load of the busiest queue over the mean: mean of the windows with at least ten packets for each queue.
+    pub mean_imbalance: Option<f64>,
+    /// The same if no entry had moved.
+    pub mean_imbalance_of_rss: Option<f64>,
+    /// These windows; in long captures each is the mean of several.
+    pub windows: Vec<RebalanceWindow>,
+    /// Number of entries that were to move, did not pause, and stayed.
+    pub busy_entries: u64,
+    /// The busiest ten of them.
+    pub busy: Vec<BusyEntry>,
+}
+
+/// A window in which load was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RebalanceWindow {
+    /// Its end, from the first packet on.
+    pub end_s: f64,
+    /// Load of the busiest queue over the mean, if no entry had moved.
+    pub rss: f64,
+    /// The same with the moves.
+    pub rebalanced: f64,
+    /// Moves in the window.
+    pub moves: u64,
+}
+
+/// An entry that was to move, and did not pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BusyEntry {
+    /// Its number.
+    pub entry: u32,
+    /// Its queue at the end.
+    pub queue: u32,
+    /// How often it was given up.
+    pub times: u64,
+    /// Its packets in the windows in which that happened.
+    pub packets: u64,
 }
 
 /// Packets and wire bytes.

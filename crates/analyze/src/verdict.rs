@@ -42,6 +42,7 @@ impl Analyzer {
         }];
         findings.extend(self.more_cores(&view, policies));
         findings.extend(self.locality(policies));
+        findings.extend(rebalancing(policies));
         findings.extend(reordering(policies));
         findings
     }
@@ -213,6 +214,33 @@ impl Finding {
     fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), commands: Vec::new() }
     }
+}
+
+/// What moving entries of the indirection table does.
+fn rebalancing(policies: &[PolicySummary]) -> Option<Finding> {
+    let (policy, moves) = policies.iter().find_map(|one| Some((one, one.rebalance.as_ref()?)))?;
+    let (before, after) = (moves.mean_imbalance_of_rss?, moves.mean_imbalance?);
+    let busy = match moves.busy_entries {
+        0 => String::new(),
+        n => format!(" {n} entries that should have moved never paused long enough, and stayed."),
+    };
+    if moves.moves == 0 {
+        return Some(Finding::new(format!(
+            "No entry of the indirection table was moved: the busiest queue has on average {before:.2} times the mean load of its window.{busy}"
+        )));
+    }
+    let mut finding = Finding::new(format!(
+        "Moving entries of the indirection table while their flows pause changes the load of the busiest queue from {before:.2} to {after:.2} times the mean of its window, with {} moves; {} packets could be reordered.{busy}",
+        moves.moves, policy.reorder.packets
+    ));
+    let time = |nanos: u64| format!("{}us", nanos / 1000);
+    finding.commands = vec![format!(
+        "flowyard rebalance IFACE --every {} --pause {} --even {}",
+        time(moves.window_ns),
+        time(moves.pause_ns),
+        moves.even
+    )];
+    Some(finding)
 }
 
 /// Policies that could reorder packets.

@@ -18,7 +18,7 @@ use crate::{live, output, plan, prove};
 pub(crate) const SCHEMA: &str = "flowyard.changed/1";
 
 /// Where journals are, unless `--journal` names another folder.
-const FOLDER: &str = "/var/lib/flowyard";
+pub(crate) const FOLDER: &str = "/var/lib/flowyard";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -141,14 +141,12 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
     if plan.steps.is_empty() {
         return args.common.report(interface, "unchanged", Vec::new(), None);
     }
-    let dangers = dangers(&Here, &plan);
-    if !dangers.is_empty() && !args.allow_management {
-        return Err(bad_input(format!(
-            "{interface} may carry the connection over which this machine is managed: {}; add --allow-management, best \
-             with --confirm-within 60s",
-            dangers.join("; ")
-        )));
-    }
+    guard(
+        interface,
+        &dangers(&Here, &plan),
+        args.allow_management,
+        ", best with --confirm-within 60s",
+    )?;
     let ended = live::flag()?;
     let journal = apply(&mut Here, &plan, &args.common.journal).map_err(stop)?;
     let journal = match args.prove {
@@ -174,6 +172,22 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
     }
     let settings = plan.steps.iter().map(|step| step.setting.to_string()).collect();
     args.common.report(interface, "applied", settings, Some(&journal.path))
+}
+
+/// Refuses to change an interface over which the machine may be managed, unless the user allows it.
+pub(crate) fn guard(
+    interface: &str,
+    dangers: &[String],
+    is_allowed: bool,
+    advice: &str,
+) -> Result<(), Stop> {
+    if dangers.is_empty() || is_allowed {
+        return Ok(());
+    }
+    Err(bad_input(format!(
+        "{interface} may carry the connection over which this machine is managed: {}; add --allow-management{advice}",
+        dangers.join("; ")
+    )))
 }
 
 /// Undoes a change unless live traffic comes where it is predicted.

@@ -10,11 +10,15 @@ use flowyard_adapter::rules;
 use flowyard_analyze::{Consumers, Delays, Local, RuleFile, Setup, Spec};
 use flowyard_frame::Nanos;
 
+use self::rebalance::RebalanceArgs;
 use self::rss::RssArgs;
 use crate::stop::{Stop, bad_input};
 
 mod here;
+mod rebalance;
 mod rss;
+
+pub(crate) use self::rebalance::limits;
 
 /// Parses a number of threads, which cannot be 0.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
@@ -50,7 +54,7 @@ pub(crate) struct ModelArgs {
     queues: Option<u16>,
 
     /// Steering policies, separated by commas: rss, fdir=RULEFILE, atr, rps, rfs, arfs, yard
-    /// (flowyard's own) [default: all that the adapter supports]
+    /// (flowyard's own), rebalance [default: all that the adapter supports, without fdir and rebalance]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     policy: Vec<String>,
 
@@ -115,6 +119,9 @@ pub(crate) struct ModelArgs {
     /// Additional delay of the frames of one core, such as 3=200us for core 3 (may be repeated)
     #[arg(long, value_name = "CORE=TIME", value_parser = core_delay, help_heading = "Queue delays")]
     core_delay: Vec<(u16, Duration)>,
+
+    #[command(flatten)]
+    rebalance: RebalanceArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -202,6 +209,7 @@ impl ModelArgs {
             pballoc,
             sock_flow_entries: power_of_two("--sock-flow-entries", self.sock_flow_entries)?,
             flow_cnt: power_of_two("--flow-cnt", self.flow_cnt)?,
+            rebalance: self.rebalance.limits()?,
             ..Setup::new(adapter, self.policies(adapter)?)
         })
     }
@@ -240,6 +248,7 @@ fn spec(name: &str) -> Result<Spec, Stop> {
         "rfs" => Spec::Rfs,
         "arfs" => Spec::Arfs,
         "yard" => Spec::Yard,
+        "rebalance" => Spec::Rebalance,
         "fdir" => {
             return Err(bad_input("--policy: fdir needs a file with rules, as fdir=rules.txt"));
         }

@@ -40,16 +40,19 @@ pub(crate) fn sample(
     time: Duration,
     each: &mut dyn FnMut(usize, Sampled<'_>),
 ) -> Result<u32, Stop> {
-    let refused = |error: std::io::Error| {
-        let what = format!("reading the traffic of {interface}, which needs CAP_NET_RAW");
-        Stop::Failed(anyhow::Error::new(error).context(what))
-    };
+    let refused = refused(interface);
     let ended = flag()?;
     let (clock, end) = (crate::clock::new(), nanos(time));
-    let mut sampler = Sampler::open(index, kinds).map_err(refused)?;
+    let mut sampler = Sampler::open(index, kinds).map_err(&refused)?;
     let now = || -> Nanos { clock() };
     let is_over = || clock() >= end || ended.load(Ordering::Relaxed);
-    sampler.run(&now, &is_over, each).map_err(refused)
+    sampler.run(&now, &is_over, each).map_err(&refused)
+}
+
+/// What a refusal to read the traffic of an interface means.
+pub(crate) fn refused(interface: &str) -> impl Fn(std::io::Error) -> Stop {
+    let what = format!("reading the traffic of {interface}, which needs CAP_NET_RAW");
+    move |error| Stop::Failed(anyhow::Error::new(error).context(what.clone()))
 }
 
 /// The traffic that an interface receives in a time.

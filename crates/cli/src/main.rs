@@ -27,6 +27,7 @@ mod outfile;
 mod output;
 mod plan;
 mod prove;
+mod rebalance;
 mod run;
 mod schema;
 mod show;
@@ -93,6 +94,8 @@ enum Command {
     Prove(prove::Args),
     /// Report changes of an interface's settings by other programs, and traffic that leaves the prediction
     WatchHost(watch_host::Args),
+    /// Move entries of an interface's indirection table from overloaded queues, while their flows pause
+    Rebalance(rebalance::Args),
     /// List the network adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Simulate a programmable network adapter cycle by cycle, running real firmware
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         Command::Confirm(args) => apply::confirm(&args),
         Command::Prove(args) => prove::run(&args),
         Command::WatchHost(args) => watch_host::run(&args),
+        Command::Rebalance(args) => rebalance::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),

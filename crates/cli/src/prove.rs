@@ -67,14 +67,14 @@ pub(crate) fn measure(interface: &str, time: Duration) -> Result<Proof, Stop> {
         match kind {
             Only::Queue(queue) => drop(seen.queues.insert(*queue, Traffic::default())),
             Only::Cpu(cpu) => drop(seen.cpus.insert(*cpu, Traffic::default())),
-            Only::All => {}
+            Only::All | Only::NoQueue => {}
         }
     }
     let lost = live::sample(interface, before.index, &kinds, time, &mut |socket, frame| {
         let traffic = match kinds[socket] {
             Only::Queue(queue) => seen.queues.get_mut(&queue),
             Only::Cpu(cpu) => seen.cpus.get_mut(&cpu),
-            Only::All => None,
+            Only::All | Only::NoQueue => None,
         };
         if let Some(traffic) = traffic {
             traffic.sample(LinkType::Ethernet, &frame);

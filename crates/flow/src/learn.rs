@@ -8,11 +8,13 @@ use flowyard_frame::{Batch, Edit, Lanes, Nanos};
 pub mod atr;
 pub mod cache;
 pub mod elephant;
+pub mod rebalance;
 pub mod rfs;
 mod store;
 
 pub use atr::Atr;
 pub use cache::Cache;
+pub use rebalance::Rebalance;
 pub use rfs::Rfs;
 
 /// Observes batches and emits edits.

@@ -67,7 +67,7 @@ pub enum Failure {
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-fn boot(machine: &dyn Machine) -> String {
+pub(crate) fn boot(machine: &dyn Machine) -> String {
     machine.read(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
@@ -250,7 +250,7 @@ fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failu
     for &number in begun.iter().rev() {
         let Step { setting, from, to, .. } = &steps[number];
         match setting.get(machine, interface) {
-            Ok(now) if now == *from => {}
+            Ok(now) if now == *from || now == first(steps, &begun, setting) => {}
             Ok(now) if now == *to || follows_channels(steps, setting) => {
                 // Before the channels are restored, a table may name queues that do not exist: `again`
                 // restores it then.
@@ -276,6 +276,12 @@ fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failu
         (false, _) => Err(Failure::Unrestored(failed)),
         (true, false) => Err(Failure::Foreign(foreign)),
     }
+}
+
+/// The value that a setting had before the first step that changed it. It is there already if undoing was killed.
+fn first<'a>(steps: &'a [Step], begun: &[usize], setting: &Setting) -> &'a str {
+    let mut of_setting = begun.iter().map(|&step| &steps[step]);
+    of_setting.find(|step| step.setting == *setting).map_or("", |step| &step.from)
 }
 
 /// Restores once more what restoring the channels has reset, and reads everything back.

@@ -76,6 +76,12 @@ impl Card {
         if self.queues == 1 { None } else { self.why.as_deref() }
     }
 
+    /// Why no table of RSS decides the queue of a flow; `None` if one does.
+    #[must_use]
+    pub fn no_rss(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
     /// The CPU that a queue interrupts, if it is one.
     #[must_use]
     pub fn cpu_of(&self, queue: u32) -> Option<u32> {

@@ -79,16 +79,26 @@ impl Journal {
         };
         let next = last.as_deref().and_then(number).unwrap_or(0) + 1;
         let path = folder.join(format!("{}.{next}.journal", header.interface));
-        let mut text = serde_json::to_string(header).map_err(io::Error::other)?;
-        text.push('\n');
-        // A complete file appears under the name, or none.
-        let temporary = path.with_extension("new");
-        let mut new = File::create(&temporary)?;
-        new.write_all(text.as_bytes())?;
-        new.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(folder)?.sync_all()?;
+        drop(write(&path, header, "")?);
         Self::open(&path)
+    }
+
+    /// Adds a step, of which there are many: the journal then has what it was before as one step, from the first value to
+    /// the last, and the new step, which is begun. All steps must change the same setting. When this returns, it is on the
+    /// disk; before, the former journal is.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn push(&mut self, step: Step) -> io::Result<()> {
+        let Some(first) = self.header.steps.first().filter(|_| !self.begun.is_empty()) else {
+            return Err(io::Error::other("no step of the journal is begun"));
+        };
+        let before = Step { to: step.from.clone(), ..first.clone() };
+        let header = Header { steps: vec![before, step], ..self.header.clone() };
+        // The new file has the lock before it gets the name.
+        self.file = write(&self.path, &header, "begin 0\ndone 0\nbegin 1\n")?;
+        (self.header, self.begun, self.done) = (header, vec![0, 1], vec![0]);
+        Ok(())
     }
 
     /// Opens a journal.
@@ -148,6 +158,22 @@ impl Journal {
     pub fn delete(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
+}
+
+/// Writes a journal: a complete file appears under the name, or none. Returns the file, which is locked.
+fn write(path: &Path, header: &Header, progress: &str) -> io::Result<File> {
+    let mut text = serde_json::to_string(header).map_err(io::Error::other)?;
+    text.push('\n');
+    text.push_str(progress);
+    let temporary = path.with_extension("new");
+    let mut new = File::create(&temporary)?;
+    new.try_lock().map_err(io::Error::from)?;
+    new.write_all(text.as_bytes())?;
+    new.sync_all()?;
+    fs::rename(&temporary, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(new)
 }
 
 /// Records that the user confirms the change. The process that applies it has the journal open.

@@ -17,6 +17,9 @@ const KEPT: usize = 256;
 /// struct `virtio_net_hdr`, which the kernel puts in front of each frame.
 const FRONT: usize = 10;
 
+/// The option by which a packet socket gets received frames only (linux/if_packet.h).
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+
 /// A sampled frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled<'a> {
@@ -41,6 +44,8 @@ pub enum Only {
     Cpu(u32),
     /// The driver received them on this queue.
     Queue(u32),
+    /// The driver did not store the queue.
+    NoQueue,
 }
 
 /// Packet sockets on one interface.
@@ -70,7 +75,6 @@ impl Sampler {
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(usize, Sampled<'_>),
     ) -> io::Result<u32> {
-        let mut buffer = [0; FRONT + KEPT];
         while !is_over() {
             let mut ready: Vec<_> =
                 self.sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
@@ -79,18 +83,45 @@ impl Sampler {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            for (number, fd) in self.sockets.iter().enumerate() {
-                // A burst, and then the clock again.
-                for _ in 0..1024 {
-                    let Some((len, sent)) = receive(fd, &mut buffer)? else { break };
-                    let Some(wire_len) = len.checked_sub(FRONT) else { continue };
-                    let bytes = &buffer[FRONT..len.min(buffer.len())];
-                    let segments = segments(&buffer[..FRONT], wire_len);
-                    let wire_len = wire_len as u32;
-                    each(number, Sampled { time: now(), bytes, wire_len, sent, segments });
-                }
-            }
+            // A burst, and then the clock again.
+            self.drain(now, each)?;
         }
+        self.lost()
+    }
+
+    /// Calls `each` with the number of a socket and the frames that wait there now, at most 1024 of each socket. Returns
+    /// whether none waits any more.
+    ///
+    /// # Errors
+    /// The error of a socket, such as that the interface went down.
+    pub fn drain(
+        &mut self,
+        now: &dyn Fn() -> Nanos,
+        each: &mut dyn FnMut(usize, Sampled<'_>),
+    ) -> io::Result<bool> {
+        let mut buffer = [0; FRONT + KEPT];
+        let mut is_empty = true;
+        for (number, fd) in self.sockets.iter().enumerate() {
+            let mut left = 1024;
+            while left > 0 {
+                let Some((len, sent)) = receive(fd, &mut buffer)? else { break };
+                left -= 1;
+                let Some(wire_len) = len.checked_sub(FRONT) else { continue };
+                let bytes = &buffer[FRONT..len.min(buffer.len())];
+                let segments = segments(&buffer[..FRONT], wire_len);
+                let wire_len = wire_len as u32;
+                each(number, Sampled { time: now(), bytes, wire_len, sent, segments });
+            }
+            is_empty &= left > 0;
+        }
+        Ok(is_empty)
+    }
+
+    /// The number of frames for which a socket had no room, since this was asked last.
+    ///
+    /// # Errors
+    /// The error of a socket.
+    pub fn lost(&mut self) -> io::Result<u32> {
         self.sockets.iter().map(drops).sum()
     }
 }
@@ -102,6 +133,10 @@ fn socket(index: u32, only: Only) -> io::Result<OwnedFd> {
     // SAFETY: the call succeeded, so `fd` is open and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     set(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
+    if only != Only::All {
+        // What this host sends has no receive queue. Kernels before 4.20 copy it nevertheless.
+        let _copied = set(&fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1_i32);
+    }
     // A buffer for bursts; without the privilege, the default remains.
     let _less = set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(16_i32 << 20));
     if let Some(mut program) = program(only) {
@@ -132,6 +167,7 @@ fn program(only: Only) -> Option<[libc::sock_filter; 4]> {
         Only::Cpu(cpu) => (CPU, cpu),
         // The kernel stores the number of the queue plus one; zero means that the driver stored none.
         Only::Queue(queue) => (QUEUE, queue.saturating_add(1)),
+        Only::NoQueue => (QUEUE, 0),
     };
     let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
     Some([

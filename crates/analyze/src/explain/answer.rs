@@ -60,6 +60,7 @@ impl Analyzer {
             rfs: verdicts.remove("rfs"),
             arfs: verdicts.remove("arfs"),
             yard: verdicts.remove("yard"),
+            rebalance: verdicts.remove("rebalance"),
         }
     }
 
@@ -241,8 +242,9 @@ impl Answers {
     pub fn verdicts(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
         let rss = self.rss.as_ref().map(|rss| &rss.verdict);
         let fdir = self.fdir.as_ref().map(|fdir| &fdir.verdict);
-        let others = [&self.atr, &self.rps, &self.rfs, &self.arfs, &self.yard].map(Option::as_ref);
-        let names = ["atr", "rps", "rfs", "arfs", "yard"];
+        let others = [&self.atr, &self.rps, &self.rfs, &self.arfs, &self.yard, &self.rebalance]
+            .map(Option::as_ref);
+        let names = ["atr", "rps", "rfs", "arfs", "yard", "rebalance"];
         [("rss", rss), ("fdir", fdir)]
             .into_iter()
             .chain(names.into_iter().zip(others))

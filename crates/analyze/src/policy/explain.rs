@@ -47,6 +47,10 @@ impl Running {
             Policy::Rfs(rfs) => asked.rfs(rfs),
             Policy::Arfs(arfs) => asked.arfs(arfs),
             Policy::Yard(yard) => asked.yard(yard),
+            Policy::Rebalance(rebalance) => {
+                let (queue, stage) = rebalance.peek(packet);
+                asked.by_queue(Steered { queue, stage }, rebalance.why(packet))
+            }
         };
         let dropped = stage == Stage::Dropped;
         Verdict {

@@ -7,6 +7,7 @@ mod conservation;
 mod explain;
 mod memory;
 mod order;
+mod rebalance;
 mod rules;
 mod slow_model;
 
@@ -16,6 +17,7 @@ flowyard_testkit::tests! {
     mod explain,
     mod memory,
     mod order,
+    mod rebalance,
     mod rules,
     mod slow_model,
 }

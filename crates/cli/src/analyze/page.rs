@@ -1,6 +1,6 @@
 //! An [`Analysis`] as one self-contained HTML page with plots.
 
-use flowyard_analyze::{Analysis, PolicySummary};
+use flowyard_analyze::{Analysis, PolicySummary, RebalanceWindow};
 use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, num};
 
 use super::tables;
@@ -21,6 +21,9 @@ pub(super) fn page(analysis: &Analysis, command: &str) -> Page {
     }
     page = page.section(verdict(analysis)).section(policies(analysis)).section(load(analysis));
     if let Some(section) = filters(analysis) {
+        page = page.section(section);
+    }
+    if let Some(section) = moves(analysis) {
         page = page.section(section);
     }
     page = page.section(flows(analysis));
@@ -170,6 +173,23 @@ fn filters(analysis: &Analysis) -> Option<Section> {
         plot = plot.limit_y(f64::from(capacity), label);
     }
     Some(Section::new("Filter tables").table(table).plot(plot))
+}
+
+/// Moves of table entries, if a policy makes some.
+fn moves(analysis: &Analysis) -> Option<Section> {
+    let moves = analysis.policies.iter().find_map(|policy| policy.rebalance.as_ref())?;
+    let points = |of: fn(&RebalanceWindow) -> f64| -> Vec<(f64, f64)> {
+        moves.windows.iter().map(|window| (window.end_s * 1e9, of(window))).collect()
+    };
+    let plot = Plot::new(
+        "Load of the busiest queue over time",
+        Axis::linear("time", Unit::Nanos),
+        Axis::linear("times the mean", Unit::Plain("")),
+    )
+    .line("table as it was", points(|window| window.rss))
+    .line("rebalanced", points(|window| window.rebalanced))
+    .limit_y(moves.even, "overloaded");
+    Some(Section::new("Moves of table entries").table(tables::moves(analysis)?).plot(plot))
 }
 
 fn flows(analysis: &Analysis) -> Section {

@@ -1,6 +1,8 @@
 //! An [`Analysis`] as tables, which the terminal and the HTML page share.
 
-use flowyard_analyze::{Analysis, Elephant, LoadOverTime, LoadSummary, PolicySummary};
+use flowyard_analyze::{
+    Analysis, Elephant, LoadOverTime, LoadSummary, PolicySummary, RebalanceWindow,
+};
 use flowyard_report::text::paragraph;
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 
@@ -28,6 +30,7 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
             fitting(style, |bytes| loads_of_cores(analysis, bytes)),
         ),
         ("Filter tables", filters(analysis, true)),
+        ("Moves of table entries", moves(analysis)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
         ("Unusual or unparsable packets", faults(analysis)),
@@ -229,6 +232,55 @@ pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
         table.push(row);
     }
     (!table.is_empty()).then_some(table)
+}
+
+/// What moving entries of the indirection table did, beside the table as it was.
+pub(crate) fn moves(analysis: &Analysis) -> Option<Table> {
+    let moves = analysis.policies.iter().find_map(|policy| policy.rebalance.as_ref())?;
+    let over_time = |of: fn(&RebalanceWindow) -> f64| {
+        Cell::spark(moves.windows.iter().map(of).collect::<Vec<_>>())
+    };
+    let time = |nanos: u64| Unit::Nanos.show(nanos as f64);
+    let mut table = Table::new("")
+        .column(Column::text("indirection table"))
+        .column(Column::number("max/mean").unit("queues, mean of windows"))
+        .column(Column::number("moves"))
+        .column(Column::number("moved entries"))
+        .column(Column::number("forced"))
+        .column(Column::number("too early"))
+        .column(Column::number("busy entries"))
+        .column(Column::text("max/mean over time"))
+        .note(format!(
+            "load is measured over {}; an entry of a queue with more than {} times the mean load moves once no packet has come for it in {}; at most {} move in a second",
+            time(moves.window_ns),
+            moves.even,
+            time(moves.pause_ns),
+            moves.moves_per_second
+        ))
+        .note("forced: moves without a pause (--rebalance-force-after). too early: moves while the old core still had packets of the entry, by the queue delay model; without these, no packet can be overtaken")
+        .note("busy entries: entries that were to move, did not pause in time, and stayed");
+    let none = || Cell::new("-").tone(Tone::Dim);
+    table.push([
+        Cell::new("as it was").tone(Tone::Strong),
+        Cell::new(ratio(moves.mean_imbalance_of_rss)),
+        none(),
+        none(),
+        none(),
+        none(),
+        none(),
+        over_time(|window| window.rss),
+    ]);
+    table.push([
+        Cell::new("rebalanced").tone(Tone::Strong),
+        Cell::new(ratio(moves.mean_imbalance)),
+        Cell::new(num::exact(moves.moves)),
+        Cell::new(num::exact(moves.moved_entries)),
+        Cell::new(num::exact(moves.forced)).tone(tone(moves.forced > 0, Tone::Warn)),
+        Cell::new(num::exact(moves.early)).tone(tone(moves.early > 0, Tone::Warn)),
+        Cell::new(num::exact(moves.busy_entries)),
+        over_time(|window| window.rebalanced),
+    ]);
+    Some(table)
 }
 
 pub(crate) fn elephants_title(analysis: &Analysis) -> String {

@@ -21,6 +21,7 @@ flowyard_testkit::tests! {
     the_management_connection_is_guarded,
     live_traffic_is_analyzed,
     foreign_changes_are_watched,
+    rebalance_is_refused_without_a_table,
 }
 
 /// A host with the interface v1, which has two queues in each direction, and a peer that sends to it.
@@ -262,6 +263,20 @@ fn live_traffic_is_analyzed() {
     let explained = rig.sh(&format!("flowyard explain \"{flow}\" --interface v1 --json"));
     let explained: Value = serde_json::from_str(&explained).unwrap();
     assert_eq!(explained["adapter"], "software");
+}
+
+fn rebalance_is_refused_without_a_table() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let before = rig.settings();
+    for options in ["--once", "--dry-run --count 1", "--allow-management"] {
+        let refused = rig.run(&format!("flowyard rebalance v1 --journal . {options}"));
+        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+        let said = text(&refused);
+        assert!(said.contains("EOPNOTSUPP") && said.contains("RPS has no such table"), "{said}");
+    }
+    assert_eq!(rig.settings(), before);
+    assert_eq!(rig.sh("ls"), "", "there is no journal");
 }
 
 fn foreign_changes_are_watched() {

@@ -9,6 +9,7 @@ flowyard_testkit::tests! {
     what_is_no_plan_is_refused,
     nothing_is_undone_that_was_not_applied,
     an_interface_decides_what_is_explained,
+    rebalance_says_what_it_refuses,
 }
 
 const YARD: &str = "captures/yard.pcap";
@@ -77,6 +78,20 @@ fn nothing_is_undone_that_was_not_applied() {
     for command in ["undo", "confirm"] {
         let line = refused(&run([command, "lo", "--journal", folder]));
         assert!(line.contains("there is no journal of lo"), "{line}");
+    }
+}
+
+fn rebalance_says_what_it_refuses() {
+    for (args, why) in [
+        (&["lo"][..], "lo has no indirection table whose entries could move: ETHTOOL_GRSSH"),
+        (&["none7"], "there is no interface 'none7'"),
+        (&["lo", "--even", "0.9"], "--even: must be a number above 1"),
+        (&["lo", "--every", "1us"], "--every: must be at least 1ms"),
+        (&["lo", "--moves", "0"], "--moves: must be at least 1"),
+        (&["lo", "--once", "--count", "3"], "cannot be used with"),
+    ] {
+        let line = refused(&run([&["rebalance", "--dry-run"], args].concat()));
+        assert!(line.contains(why), "{line}");
     }
 }
 

@@ -243,6 +243,7 @@ fn what_analyze_prints_fits_its_schema() {
         &[capture, "--policy", &fdir, "--migrate-every", "10ms", "--core-delay", "3=1ms"],
         &[capture, capture, "--adapter", "e810", "--queues", "64", "--local", "all"],
         &[capture, "--adapter", "x722", "--elephant", "0.5"],
+        &[capture, "--policy", "rss,rebalance", "--rebalance-pause", "2ms"],
         &[capture, "--adapter", "software", "--consumer", "80=3,443=1"],
     ] {
         let value = fits("analyze", args);

@@ -1,6 +1,8 @@
 //! Balance: moves entries of the indirection table from busy queues to idle ones, as few as it takes; an
 //! interface without RSS gets RPS.
 
+use flowyard_flow::learn::rebalance::{Load, level};
+
 use super::wish::{Ask, Wish};
 use crate::setting::{Setting, table, table_text};
 
@@ -25,7 +27,10 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         }
     }
     // Frames without a hash are in queue 0, whatever the table says.
-    let moved = level(&mut entries, &loads, ask.queues() as usize, ask.traffic.others);
+    let fixed: Vec<_> = (0..ask.queues().max(1))
+        .map(|queue| (queue, if queue == 0 { ask.traffic.others } else { 0 }))
+        .collect();
+    let moved = level(&mut entries, Load { entries: &loads, fixed: &fixed }, 0, |_| true);
     if moved > 0 {
         let why = format!("{moved} entries move from queues with more frames than the mean");
         wish.change(Setting::Table, table_text(&entries), &why);
@@ -41,37 +46,6 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     biggest(ask, wish);
 }
 
-/// Moves entries between queues until no move lowers the larger of two loads. Returns how many entries moved.
-fn level(entries: &mut [u32], loads: &[u64], queues: usize, fixed: u64) -> usize {
-    let before = entries.to_vec();
-    let mut sums = vec![0_u64; queues.max(1)];
-    sums[0] = fixed;
-    for (queue, load) in entries.iter().zip(loads) {
-        if let Some(sum) = sums.get_mut(*queue as usize) {
-            *sum += load;
-        }
-    }
-    for _ in 0..4 * entries.len() {
-        let most = (0..sums.len()).max_by_key(|&queue| sums[queue]).unwrap_or(0);
-        let least = (0..sums.len()).min_by_key(|&queue| sums[queue]).unwrap_or(0);
-        let gap = sums[most] - sums[least];
-        let here = (0..entries.len()).filter(|&entry| entries[entry] as usize == most);
-        let fits = here.filter(|&entry| loads[entry] > 0 && loads[entry] < gap);
-        let best = fits.min_by_key(|&entry| (2 * loads[entry]).abs_diff(gap));
-        // A move that gains less than a thousandth of the queue's load is not worth a moved flow.
-        let Some(entry) = best.filter(|&entry| {
-            let after = (sums[most] - loads[entry]).max(sums[least] + loads[entry]);
-            (sums[most] - after) * 1000 > sums[most]
-        }) else {
-            break;
-        };
-        sums[most] -= loads[entry];
-        sums[least] += loads[entry];
-        entries[entry] = least as u32;
-    }
-    before.iter().zip(entries.iter()).filter(|(old, new)| old != new).count()
-}
-
 /// A remark on the largest flow if no table can level it.
 fn biggest(ask: &Ask<'_>, wish: &mut Wish) {
     let all = ask.traffic.frames();
@@ -82,33 +56,5 @@ fn biggest(ask: &Ask<'_>, wish: &mut Wish) {
              whole flows only.",
             flow.key, flow.frames
         ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn levelling_never_raises_the_busiest_queue(
-            loads in proptest::collection::vec(0_u64..1000, 128),
-            queues in 1_u32..9,
-            fixed in 0_u64..1000,
-        ) {
-            let mut entries: Vec<u32> = (0..128).map(|entry| entry % queues).collect();
-            let most = |entries: &[u32]| {
-                let sum = |queue: u32| {
-                    let own = entries.iter().zip(&loads).filter(|(of, _)| **of == queue);
-                    own.map(|(_, load)| load).sum::<u64>() + if queue == 0 { fixed } else { 0 }
-                };
-                (0..queues).map(sum).max()
-            };
-            let before = most(&entries);
-            level(&mut entries, &loads, queues as usize, fixed);
-            prop_assert!(most(&entries) <= before);
-            prop_assert!(entries.iter().all(|queue| *queue < queues));
-        }
     }
 }
