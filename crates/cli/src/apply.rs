@@ -46,7 +46,8 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     prove: Option<u32>,
 
-    /// Apply the plan also if its interface carries the default route or the SSH connection of this command
+    /// Apply the plan also if it moves or interrupts the connection from which this command is run (that of SSH, or
+    /// one of a process that started it), or interrupts the default route
     #[arg(long)]
     allow_management: bool,
 
@@ -144,8 +145,8 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
     let dangers = dangers(&Here, &plan);
     if !dangers.is_empty() && !args.allow_management {
         return Err(bad_input(format!(
-            "{interface} may carry the connection over which this machine is managed: {}; add --allow-management, best \
-             with --confirm-within 60s",
+            "the plan concerns the connection over which this machine is managed: {}; leave these steps out of \
+             the plan, or add --allow-management, best with --confirm-within 60s",
             dangers.join("; ")
         )));
     }

@@ -26,6 +26,7 @@ mod here;
 pub mod journal;
 mod known;
 mod machine;
+mod management;
 pub mod ntuple;
 mod plan;
 mod prove;
@@ -43,7 +44,9 @@ pub use goal::{Goal, plan};
 pub use guard::dangers;
 pub use here::{Here, addresses, interfaces};
 pub use known::Known;
-pub use machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
+pub use machine::{
+    Carried, Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
+};
 pub use plan::{Change, Observed, Plan, Refusal, Step};
 pub use prove::{CpuProof, FlowProof, Proof, QueueProof, Seen};
 pub use sample::{Only, Sampled, Sampler};

@@ -1,6 +1,7 @@
 //! `flowyard host`, `plan`, `apply`, `prove`, `undo` on a veth, whose kernel has RPS, RFS and XPS but no adapter.
 
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ flowyard_testkit::tests! {
     an_unconfirmed_apply_undoes_itself,
     a_foreign_change_is_noticed,
     the_management_connection_is_guarded,
+    a_connection_that_is_not_moved_works_during_an_apply,
     live_traffic_is_analyzed,
     foreign_changes_are_watched,
 }
@@ -247,6 +249,83 @@ fn the_management_connection_is_guarded() {
     }
     rig.sh(&format!("{ssh} flowyard apply plan.json --journal . --allow-management"));
     rig.sh("flowyard undo v1 --journal .");
+    assert_eq!(rig.settings(), before);
+}
+
+/// A TCP connection from the peer to the host, which this process has accepted and answers: it is a parent of the
+/// commands, as a server of SSH is.
+struct Connection {
+    client: TcpStream,
+    name: String,
+}
+
+impl Connection {
+    fn new(rig: &Rig) -> Self {
+        let server = rig.host.within(|| TcpListener::bind("10.9.0.2:2222").unwrap());
+        let client = rig.peer.within(|| TcpStream::connect("10.9.0.2:2222").unwrap());
+        client.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        client.set_nodelay(true).unwrap();
+        let name = format!("tcp {} > 10.9.0.2:2222", client.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut server, _) = server.accept().unwrap();
+            let mut bytes = [0; 64];
+            while let Ok(len @ 1..) = server.read(&mut bytes) {
+                server.write_all(&bytes[..len]).unwrap();
+            }
+        });
+        Self { client, name }
+    }
+
+    /// Sends something, which must come back.
+    fn works(&mut self) {
+        let mut bytes = [0; 5];
+        self.client.write_all(b"hello").unwrap();
+        self.client.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"hello");
+    }
+}
+
+fn a_connection_that_is_not_moved_works_during_an_apply() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let mut connection = Connection::new(&rig);
+    connection.works();
+    let before = rig.settings();
+    // RFS and RPS can move it. It is found without SSH_CONNECTION, which sudo removes.
+    for goal in ["balance", "locality"] {
+        rig.plan(goal);
+        let refused = rig.run("unset SSH_CONNECTION; flowyard apply plan.json --journal .");
+        let said = text(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(&connection.name) && said.contains("--allow-management"), "{said}");
+        assert_eq!(rig.settings(), before);
+    }
+    // The queues by which CPUs transmit do not. The default route is over the same interface.
+    let mut plan = rig.read();
+    let is_xps = |step: &Value| step["setting"].as_str().unwrap().ends_with("xps_cpus");
+    plan["steps"].as_array_mut().unwrap().retain(is_xps);
+    assert!(!plan["steps"].as_array().unwrap().is_empty());
+    std::fs::write(rig.folder.path().join("plan.json"), plan.to_string()).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            let mut rounds = 0;
+            while !ended.load(Ordering::Relaxed) {
+                connection.works();
+                rounds += 1;
+            }
+            rounds
+        });
+        let applied =
+            rig.run("ip route add default via 10.9.0.1; flowyard apply plan.json --journal .");
+        let changed = rig.settings();
+        let undone = rig.run("flowyard undo v1 --journal .");
+        ended.store(true, Ordering::Relaxed);
+        assert!(applied.status.success(), "{}", text(&applied));
+        assert!(undone.status.success(), "{}", text(&undone));
+        assert_ne!(changed, before);
+        assert!(working.join().unwrap() > 10);
+    });
     assert_eq!(rig.settings(), before);
 }
 
