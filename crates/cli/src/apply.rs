@@ -200,7 +200,7 @@ fn unconfirmed(interface: &str, journal: Journal) -> Result<(), Stop> {
     Err(Stop::Failed(anyhow::anyhow!("{interface}: not confirmed in time; the change was undone")))
 }
 
-fn read(path: &Path) -> Result<Plan, Stop> {
+pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         bad_input(format!("{name}: {error}; name a plan of `flowyard plan -o`"))
@@ -208,17 +208,7 @@ fn read(path: &Path) -> Result<Plan, Stop> {
     let wrong = |why: String| {
         bad_input(format!("{name}: this is not a plan: {why}; make one with `flowyard plan -o`"))
     };
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    let schema = value.get("schema").and_then(|schema| schema.as_str());
-    if schema != Some(plan::SCHEMA) {
-        return Err(wrong(format!(
-            "its schema is {}, not {}",
-            schema.unwrap_or("missing"),
-            plan::SCHEMA
-        )));
-    }
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    Plan::parse(&text, plan::SCHEMA).map_err(wrong)
 }
 
 /// A plan that does not fit is bad input; all else is a failure.

@@ -29,6 +29,7 @@ mod machine;
 mod management;
 pub mod ntuple;
 mod plan;
+pub mod probe;
 mod prove;
 mod sample;
 mod setting;
@@ -48,8 +49,8 @@ pub use machine::{
     Carried, Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
 };
 pub use plan::{Change, Observed, Plan, Refusal, Step};
-pub use prove::{CpuProof, FlowProof, Proof, QueueProof, Seen};
-pub use sample::{Only, Sampled, Sampler};
+pub use prove::{CpuProof, FlowProof, ProbeProof, Proof, QueueProof, Seen};
+pub use sample::{Only, Outlet, Sampled, Sampler};
 pub use setting::{Setting, Settings, settings_of};
 pub use state::*;
 pub use sys::{Offload, offload};

@@ -23,6 +23,7 @@ flowyard_testkit::tests! {
     a_connection_that_is_not_moved_works_during_an_apply,
     live_traffic_is_analyzed,
     foreign_changes_are_watched,
+    probes_come_where_they_are_predicted,
 }
 
 /// A host with the interface v1, which has two queues in each direction, and a peer that sends to it.
@@ -361,4 +362,53 @@ fn foreign_changes_are_watched() {
         "{metrics}"
     );
     assert!(metrics.contains("# TYPE flowyard_host_compared_frames_total counter"), "{metrics}");
+}
+
+fn probes_come_where_they_are_predicted() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let from = format!("--probe-from v0 --probe-netns {} --json", rig.peer.path());
+    rig.sh("echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus; echo 2 > /sys/class/net/v1/queues/rx-1/rps_cpus");
+    let udp = |n: u32| format!("udp 10.9.0.1:{} > 10.9.0.2:4000", 20_000 + n);
+    let mut flows: Vec<String> = (0..20).map(udp).collect();
+    flows.push("tcp 10.9.0.1:20000 > 10.9.0.2:4000".to_owned());
+    let file = rig.folder.path().join("flows");
+    std::fs::write(&file, "# flows\n".to_owned() + &flows.join("\n")).unwrap();
+    // Other traffic goes on, and a socket that listens receives no probe.
+    let socket = rig.host.within(|| UdpSocket::bind("10.9.0.2:4000").unwrap());
+    let answers = rig.sh("grep -h ^Icmp: /proc/net/snmp");
+    let sending = rig.traffic();
+    let proven = rig.run(&format!("flowyard prove v1 --probe flows {from}"));
+    drop(sending);
+    assert!(proven.status.success(), "{}", text(&proven));
+    let proof: Value = serde_json::from_slice(&proven.stdout).unwrap();
+    let probes = proof["probes"].as_array().unwrap();
+    assert_eq!(probes.len(), flows.len());
+    for (probe, flow) in probes.iter().zip(&flows) {
+        assert_eq!((&probe["flow"], &probe["seen"]), (&flow.as_str().into(), &"CPU 1".into()));
+    }
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 100];
+    while let Ok(len) = socket.recv(&mut bytes) {
+        assert_eq!(&bytes[..len], b"hello", "a probe was delivered");
+    }
+    assert_eq!(rig.sh("grep -h ^Icmp: /proc/net/snmp"), answers);
+    // An interface that is not connected, and one whose CPU cannot be predicted.
+    let flow = &flows[0];
+    let lost = rig.run(&format!(
+        "ip link add v8 type veth peer name v9; ip link set v8 up; ip link set v9 up; \
+        flowyard prove v1 --probe \"{flow}\" --probe-from v8"
+    ));
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(text(&lost).contains("the frames did not arrive"), "{}", text(&lost));
+    rig.sh("echo 0 > /sys/class/net/v1/queues/rx-0/rps_cpus");
+    let unknown = rig.run(&format!("flowyard prove v1 --probe \"{flow}\" {from}"));
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        text(&unknown).contains("neither its queue nor its CPU is predictable"),
+        "{}",
+        text(&unknown)
+    );
+    let entries = rig.run(&format!("flowyard prove v1 --probe entries {from}"));
+    assert_eq!(entries.status.code(), Some(2), "{}", text(&entries));
 }
