@@ -27,6 +27,7 @@ pub mod journal;
 mod known;
 mod machine;
 mod management;
+mod notice;
 pub mod ntuple;
 mod plan;
 pub mod probe;
@@ -48,6 +49,7 @@ pub use known::Known;
 pub use machine::{
     Carried, Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
 };
+pub use notice::{Notice, Notices};
 pub use plan::{Change, Observed, Plan, Refusal, Step};
 pub use prove::{CpuProof, FlowProof, ProbeProof, Proof, QueueProof, Seen};
 pub use sample::{Only, Outlet, Sampled, Sampler};

@@ -23,6 +23,7 @@ flowyard_testkit::tests! {
     a_connection_that_is_not_moved_works_during_an_apply,
     live_traffic_is_analyzed,
     foreign_changes_are_watched,
+    announced_changes_are_reported_at_once,
     probes_come_where_they_are_predicted,
 }
 
@@ -362,6 +363,42 @@ fn foreign_changes_are_watched() {
         "{metrics}"
     );
     assert!(metrics.contains("# TYPE flowyard_host_compared_frames_total counter"), "{metrics}");
+}
+
+fn announced_changes_are_reported_at_once() {
+    let _alone = alone();
+    let rig = Rig::new();
+    // A comparison comes only after a minute, so what is reported before was announced by the kernel.
+    let page = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            rig.run(
+                "(sleep 1; ethtool -L v1 rx 1; ethtool -K v1 gro off) & \
+                 timeout 5 flowyard watch-host v1 --interval 60s --metrics 9465 --json > events",
+            )
+        });
+        let page = rig.host.within(|| {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            let mut stream = TcpStream::connect("127.0.0.1:9465").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).unwrap();
+            page
+        });
+        watching.join().unwrap();
+        page
+    });
+    let events = std::fs::read_to_string(rig.folder.path().join("events")).unwrap();
+    let all: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for what in ["channels was 'rx 2 tx 2", "feature rx-gro was 'on' and is 'off'"] {
+        let is_seen = |event: &&Value| event["what"].as_str().unwrap().starts_with(what);
+        let event = all.iter().find(is_seen).unwrap_or_else(|| panic!("{what}: {events}"));
+        assert_eq!((&event["kind"], &event["by"]), (&"setting".into(), &"notification".into()));
+    }
+    assert!(
+        page.contains("notifications_total{interface=\"v1\",subject=\"channels\"} 1\n"),
+        "{page}"
+    );
+    assert!(!page.contains("notified_changes_total{interface=\"v1\"} 0\n"), "{page}");
 }
 
 fn probes_come_where_they_are_predicted() {
