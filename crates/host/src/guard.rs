@@ -59,6 +59,11 @@ impl Guard<'_> {
             Setting::Channels => {
                 return Some("can lose frames while the driver makes its queues again".to_owned());
             }
+            _ if is_about_queues(setting) && self.closes() => {
+                return Some(
+                    "can lose frames while the driver closes and opens the interface".to_owned(),
+                );
+            }
             _ => {}
         }
         let cards = [before, after].map(|settings| Card::new(self.state, settings));
@@ -93,6 +98,12 @@ impl Guard<'_> {
             _ if old.is_some() && old == new && is_about_queues(setting) => None,
             _ => Some("can move the connection: its queue or CPU cannot be predicted".to_owned()),
         }
+    }
+
+    /// Whether the driver closes and opens a running interface to change its hash: bnxt does (bnxt_ethtool.c,
+    /// `bnxt_set_rxfh` and `bnxt_srxfh` call `bnxt_close_nic` and `bnxt_open_nic`).
+    fn closes(&self) -> bool {
+        self.state.driver.value().is_some_and(|driver| driver.name == "bnxt_en")
     }
 
     /// Whether the setting decides where frames of this queue go; of any queue, if it is not known.
@@ -215,6 +226,18 @@ mod tests {
         veth.management = fake.management;
         let found = dangers(&veth, &steps(&veth, &[(Setting::Rps(1), "0-3")]));
         assert!(found[0].contains("cannot be predicted"), "{found:?}");
+    }
+
+    #[test]
+    fn a_driver_that_closes_the_interface_is_a_danger() {
+        let flow = flow(50_000);
+        for (driver, found) in [("virtio_net", 0), ("bnxt_en", 1)] {
+            let mut fake = managed(Carried::Flow(flow));
+            let (others, _) = table(&fake, &flow, true);
+            let plan = steps(&fake, &[(Setting::Table, &others)]);
+            fake.driver = driver.to_owned();
+            assert_eq!(dangers(&fake, &plan).len(), found, "{driver}");
+        }
     }
 
     #[test]
