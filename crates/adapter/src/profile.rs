@@ -39,6 +39,8 @@ pub enum Tunnels {
     Outer,
     /// The header inside the tunnel.
     Inner,
+    /// The device decides, or no source states it; the models use the outer header.
+    Unknown,
 }
 
 /// The RSS input fields that software may change.

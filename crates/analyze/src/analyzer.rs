@@ -397,7 +397,7 @@ impl Counts {
 /// The two bytes at `offset`. The 500 series, which match the outer header, count it from the start
 /// of the frame; the others from the start of the payload. Zero if the frame is too short.
 fn flex_word(bytes: &[u8], headers: &Headers, tunnels: Tunnels, offset: u16) -> u16 {
-    let base = if tunnels == Tunnels::Outer { 0 } else { headers.payload as usize };
+    let base = if tunnels == Tunnels::Inner { headers.payload as usize } else { 0 };
     let word = bytes.get(base + usize::from(offset)..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u16::from_be_bytes(*word))
 }

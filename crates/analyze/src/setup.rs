@@ -347,6 +347,7 @@ impl Setup {
             tunnels: match self.adapter.tunnels {
                 Tunnels::Outer => "outer".to_owned(),
                 Tunnels::Inner => "inner".to_owned(),
+                Tunnels::Unknown => "not known, taken for outer".to_owned(),
             },
         }
     }

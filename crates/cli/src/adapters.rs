@@ -67,6 +67,7 @@ fn table() -> Table {
             Cell::new(match profile.tunnels {
                 Tunnels::Outer => "outer header",
                 Tunnels::Inner => "inner header",
+                Tunnels::Unknown => "not known",
             }),
         ]);
     }

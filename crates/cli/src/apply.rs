@@ -46,7 +46,8 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     prove: Option<u32>,
 
-    /// Apply the plan also if its interface carries the default route or the SSH connection of this command
+    /// Apply the plan also if it moves or interrupts the connection from which this command is run (that of SSH, or
+    /// one of a process that started it), or interrupts the default route
     #[arg(long)]
     allow_management: bool,
 
@@ -145,7 +146,7 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
         interface,
         &dangers(&Here, &plan),
         args.allow_management,
-        ", best with --confirm-within 60s",
+        "leave these steps out of the plan, or add --allow-management, best with --confirm-within 60s",
     )?;
     let ended = live::flag()?;
     let journal = apply(&mut Here, &plan, &args.common.journal).map_err(stop)?;
@@ -185,7 +186,7 @@ pub(crate) fn guard(
         return Ok(());
     }
     Err(bad_input(format!(
-        "{interface} may carry the connection over which this machine is managed: {}; add --allow-management{advice}",
+        "{interface}: this concerns the connection over which this machine is managed: {}; {advice}",
         dangers.join("; ")
     )))
 }
@@ -213,7 +214,7 @@ fn unconfirmed(interface: &str, journal: Journal) -> Result<(), Stop> {
     Err(Stop::Failed(anyhow::anyhow!("{interface}: not confirmed in time; the change was undone")))
 }
 
-fn read(path: &Path) -> Result<Plan, Stop> {
+pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         bad_input(format!("{name}: {error}; name a plan of `flowyard plan -o`"))
@@ -221,17 +222,7 @@ fn read(path: &Path) -> Result<Plan, Stop> {
     let wrong = |why: String| {
         bad_input(format!("{name}: this is not a plan: {why}; make one with `flowyard plan -o`"))
     };
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    let schema = value.get("schema").and_then(|schema| schema.as_str());
-    if schema != Some(plan::SCHEMA) {
-        return Err(wrong(format!(
-            "its schema is {}, not {}",
-            schema.unwrap_or("missing"),
-            plan::SCHEMA
-        )));
-    }
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    Plan::parse(&text, plan::SCHEMA).map_err(wrong)
 }
 
 /// A plan that does not fit is bad input; all else is a failure.

@@ -26,6 +26,7 @@ mod nic;
 mod outfile;
 mod output;
 mod plan;
+mod probe;
 mod prove;
 mod rebalance;
 mod run;

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use flowyard_host::{Only, Proof, Seen, State, Traffic, differences, settings_of};
+use flowyard_host::{
+    Only, Proof, Sampled, Seen, Settings, State, Traffic, differences, settings_of,
+};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_wire::LinkType;
 
 use crate::output::{self, style};
 use crate::stop::Stop;
-use crate::{host, live};
+use crate::{host, live, probe};
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.prove/1";
@@ -20,9 +22,17 @@ pub(crate) const SCHEMA: &str = "flowyard.prove/1";
 Examples:
   flowyard prove eth0 --seconds 10
   flowyard prove eth0 --json | jq '.differing[]'
+  flowyard prove eth0 --probe entries --probe-from eth1
+  flowyard prove eth0 --probe plan.json --probe-from eth1
+  flowyard prove veth1 --probe 'udp 198.18.0.1:1000 > 10.0.0.2:2000' --probe-from veth0 --probe-netns /run/netns/peer
 
-The command changes nothing; it reads copies of received frames, for which it needs CAP_NET_RAW. The exit status
-is 0 if every frame with a prediction came where it was predicted, otherwise 1, also if there was no traffic.")]
+Without --probe, the command sends nothing: it reads copies of received frames, for which it needs CAP_NET_RAW. The
+exit status is 0 if every frame or probe with a prediction came where it was predicted, otherwise 1, also if there
+was no traffic, or a probe cannot be decided.
+
+With --probe, frames of chosen flows are sent out of another interface, which must be connected to IFACE by a cable
+or a switch. They are addressed to IFACE, and their TCP, UDP or SCTP checksum is wrong on purpose, so that no
+program receives them and nothing answers. Other traffic may go on: see docs/host.md.")]
 pub(crate) struct Args {
     /// The interface
     #[arg(value_name = "IFACE")]
@@ -32,13 +42,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
 
+    #[command(flatten)]
+    probe: probe::Probes,
+
     /// Print JSON (schema flowyard.prove/1) instead of text
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let proof = measure(&args.interface, Duration::from_secs(args.seconds.into()))?;
+    let proof = match args.probe.wants() {
+        true => probe::measure(&args.interface, &args.probe)?,
+        false => measure(&args.interface, Duration::from_secs(args.seconds.into()))?,
+    };
     if args.json {
         output::json(SCHEMA, &proof)?;
     } else {
@@ -59,8 +75,30 @@ pub(crate) fn verdict(proof: &Proof) -> anyhow::Result<()> {
 /// Compares the traffic of some time with the prediction.
 pub(crate) fn measure(interface: &str, time: Duration) -> Result<Proof, Stop> {
     let before = host::read(interface)?;
-    let queues = before.rx_queues.value().into_iter().flatten().map(|one| one.queue);
-    let cpus = before.cpus.value().into_iter().flatten().map(|one| one.cpu);
+    let (kinds, mut seen) = sockets(&before);
+    let lost = live::sample(interface, before.index, &kinds, time, &mut |socket, frame| {
+        count(&mut seen, kinds[socket], &frame);
+    })?;
+    seen.lost = lost;
+    let after = host::read(interface)?;
+    let settings = settings_of(&before);
+    let mut proof = Proof::new(&before, &settings, &seen, &counted(&before, &after));
+    note_changes(&mut proof, &settings, &settings_of(&after));
+    Ok(proof)
+}
+
+/// Notes what other programs changed while traffic was compared.
+pub(crate) fn note_changes(proof: &mut Proof, before: &Settings, after: &Settings) {
+    for different in differences(before, after) {
+        proof.agrees = false;
+        proof.notes.push(format!("another program changed a setting meanwhile: {different}"));
+    }
+}
+
+/// A socket for each receive queue and each CPU, and what they have seen: nothing.
+pub(crate) fn sockets(state: &State) -> (Vec<Only>, Seen) {
+    let queues = state.rx_queues.value().into_iter().flatten().map(|one| one.queue);
+    let cpus = state.cpus.value().into_iter().flatten().map(|one| one.cpu);
     let kinds: Vec<Only> = queues.map(Only::Queue).chain(cpus.map(Only::Cpu)).collect();
     let mut seen = Seen::default();
     for kind in &kinds {
@@ -70,29 +108,23 @@ pub(crate) fn measure(interface: &str, time: Duration) -> Result<Proof, Stop> {
             Only::All | Only::NoQueue => {}
         }
     }
-    let lost = live::sample(interface, before.index, &kinds, time, &mut |socket, frame| {
-        let traffic = match kinds[socket] {
-            Only::Queue(queue) => seen.queues.get_mut(&queue),
-            Only::Cpu(cpu) => seen.cpus.get_mut(&cpu),
-            Only::All | Only::NoQueue => None,
-        };
-        if let Some(traffic) = traffic {
-            traffic.sample(LinkType::Ethernet, &frame);
-        }
-    })?;
-    seen.lost = lost;
-    let after = host::read(interface)?;
-    let settings = settings_of(&before);
-    let mut proof = Proof::new(&before, &settings, &seen, &counted(&before, &after));
-    for different in differences(&settings, &settings_of(&after)) {
-        proof.agrees = false;
-        proof.notes.push(format!("another program changed a setting meanwhile: {different}"));
+    (kinds, seen)
+}
+
+/// Counts a frame that a socket of this kind received.
+pub(crate) fn count(seen: &mut Seen, kind: Only, frame: &Sampled<'_>) {
+    let traffic = match kind {
+        Only::Queue(queue) => seen.queues.get_mut(&queue),
+        Only::Cpu(cpu) => seen.cpus.get_mut(&cpu),
+        Only::All | Only::NoQueue => None,
+    };
+    if let Some(traffic) = traffic {
+        traffic.sample(LinkType::Ethernet, frame);
     }
-    Ok(proof)
 }
 
 /// The increase of the driver's counters of each queue.
-fn counted(before: &State, after: &State) -> BTreeMap<u32, u64> {
+pub(crate) fn counted(before: &State, after: &State) -> BTreeMap<u32, u64> {
     let packets = |state: &State| -> BTreeMap<u32, u64> {
         let queues = state.rx_queues.value().into_iter().flatten();
         queues.filter_map(|one| Some((one.queue, *one.packets.value()?))).collect()
@@ -129,16 +161,27 @@ fn text(proof: &Proof) -> String {
     }
     let mut text =
         format!("{}: {} frames of {} flows\n\n", proof.interface, proof.frames, proof.flows);
+    if !proof.probes.is_empty() {
+        text = format!("{}: {} probes\n\n", proof.interface, proof.probes.len());
+    }
     text += &queues.to_text(&style());
     text.push('\n');
     text += &cpus.to_text(&style());
     for one in proof.differing.iter().take(10) {
         let (flow, frames) = (&one.flow, one.frames);
+        let entry = proof.probes.iter().find(|probe| probe.flow == *flow);
+        let entry = entry.and_then(|probe| probe.entry);
+        let entry = entry.map_or(String::new(), |entry| format!(" (entry {entry})"));
         let _infallible = writeln!(
             text,
-            "differs: {flow}: {frames} frames in {}, predicted {}",
+            "differs: {flow}{entry}: {frames} frames in {}, predicted {}",
             one.seen, one.predicted
         );
+    }
+    let undecided = proof.probes.iter().filter_map(|one| Some((one, one.undecided.as_ref()?)));
+    for (one, why) in undecided.take(10) {
+        let entry = one.entry.map_or(String::new(), |entry| format!(" (entry {entry})"));
+        let _infallible = writeln!(text, "not decidable: {}{entry}: {why}", one.flow);
     }
     for note in &proof.notes {
         let _infallible = writeln!(text, "Note: {note}");

@@ -10,7 +10,7 @@ use flowyard_flow::learn::rebalance::Limits;
 use flowyard_frame::Nanos;
 use flowyard_host::journal::{self, Journal};
 use flowyard_host::{
-    Halt, Here, Machine as _, Moved, News, Only, Rebalancer, Sampler, State, Totals,
+    Carried, Halt, Here, Machine as _, Moved, News, Only, Rebalancer, Sampler, State, Totals,
 };
 use flowyard_wire::LinkType;
 use schemars::JsonSchema;
@@ -203,8 +203,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let folder = (!args.dry_run).then_some(args.journal.as_path());
     let rebalancer = Rebalancer::new(&Here, &state, limits, folder).map_err(stop)?;
     if let Some(folder) = folder {
-        let advice = ", or try --dry-run";
-        guard(interface, &Here.management(interface), args.allow_management, advice)?;
+        // Which entries will move is not known yet; that of the connection may be one of them.
+        let managed = Here.management(interface).into_iter();
+        let moves = managed.filter(|one| one.carried != Carried::Route);
+        let dangers: Vec<_> = moves.map(|one| one.what).collect();
+        let advice = "add --allow-management, or try --dry-run";
+        guard(interface, &dangers, args.allow_management, advice)?;
         is_free(interface, folder)?;
     }
     let mut daemon = Daemon::new(args, rebalancer, &state)?;

@@ -6,7 +6,8 @@ pub(crate) fn from_list(text: &str) -> Option<Vec<u32>> {
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (u32, u32) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        if to > MOST {
+        // The kernel lists each CPU once.
+        if to > MOST || cpus.len() > MOST as usize {
             return None;
         }
         cpus.extend(from..=to);
@@ -54,8 +55,8 @@ pub(crate) fn mask(cpus: &[u32]) -> String {
     text
 }
 
-/// No machine has a CPU with a higher number.
-const MOST: u32 = 1 << 16;
+/// No machine has a CPU with a higher number: Linux is built for 8192 at most (CONFIG_NR_CPUS).
+const MOST: u32 = (1 << 13) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,9 @@ use std::io;
 
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
-use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
+use crate::machine::{
+    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
+};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fake {
@@ -21,7 +23,9 @@ pub(crate) struct Fake {
     pub(crate) left: Cell<Option<u32>>,
     /// Whether the call at which the program is killed still takes effect.
     pub(crate) takes_effect: bool,
-    pub(crate) management: Vec<String>,
+    pub(crate) management: Vec<Management>,
+    /// The rules; `None`: the driver has none.
+    pub(crate) rules: Option<Rules>,
     /// A file that the kernel refuses to write.
     pub(crate) refused: Option<String>,
 }
@@ -93,6 +97,7 @@ impl Fake {
             left: Cell::new(None),
             takes_effect: false,
             management: Vec::new(),
+            rules: None,
             refused: None,
         }
     }
@@ -162,7 +167,7 @@ impl Machine for Fake {
         self.is_killed()
     }
 
-    fn management(&self, _: &str) -> Vec<String> {
+    fn management(&self, _: &str) -> Vec<Management> {
         self.management.clone()
     }
 
@@ -253,6 +258,6 @@ impl Machine for Fake {
     }
 
     fn rules(&self, _: &str) -> io::Result<Rules> {
-        unsupported()
+        self.rules.map_or_else(unsupported, Ok)
     }
 }

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::{self, Write as _};
 
-use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
-use crate::{ntuple, sys};
+use crate::machine::{
+    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
+};
+use crate::{management, ntuple, sys};
 
 /// The names of the interfaces in the network namespace of the calling thread.
 #[must_use]
@@ -43,25 +45,8 @@ impl Machine for Here {
         fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
     }
 
-    fn management(&self, interface: &str) -> Vec<String> {
-        let mut all = Vec::new();
-        match flowyard_ports::live::default_route(interface) {
-            Ok(Some(_)) => all.push(format!("the default route is over {interface}")),
-            Ok(None) => {}
-            Err(error) => all.push(format!("the routes cannot be read ({error})")),
-        }
-        // Client's address and port, server's address and port.
-        let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
-        let words: Vec<_> = connection.split(' ').collect();
-        if let [client, _, server, _] = words[..]
-            && let Ok(address) = server.parse()
-            && sys::addresses(interface).contains(&address)
-        {
-            all.push(format!(
-                "the SSH connection from {client} comes to the address {server} of {interface}"
-            ));
-        }
-        all
+    fn management(&self, interface: &str) -> Vec<Management> {
+        management::of(self, interface)
     }
 
     fn index(&self, interface: &str) -> io::Result<u32> {

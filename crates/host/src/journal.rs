@@ -46,6 +46,30 @@ pub struct Journal {
     file: File,
 }
 
+/// What a journal says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// What is restored.
+    pub header: Header,
+    /// Steps that were begun.
+    pub begun: Vec<usize>,
+    /// Steps after which the setting was read back.
+    pub done: Vec<usize>,
+    /// Whether the user confirmed the change.
+    pub confirmed: bool,
+}
+
+/// Reads the text of a journal, whose last line may be torn.
+///
+/// # Errors
+/// The first line is not the header of a journal.
+pub fn parse(text: &str) -> Result<Contents, serde_json::Error> {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let header = serde_json::from_str(first)?;
+    let (begun, done, confirmed) = progress(rest);
+    Ok(Contents { header, begun, done, confirmed })
+}
+
 /// The journals of an interface in `folder`, the oldest first.
 ///
 /// # Errors
@@ -116,12 +140,10 @@ impl Journal {
         })?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-        let header: Header = serde_json::from_str(first).map_err(|error| {
+        let Contents { header, begun, done, confirmed } = parse(&text).map_err(|error| {
             let what = format!("{}: this is not a journal: {error}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
-        let (begun, done, confirmed) = progress(rest);
         Ok(Self { path: path.to_owned(), header, begun, done, confirmed, file })
     }
 

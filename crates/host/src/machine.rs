@@ -5,6 +5,7 @@
 
 use std::io;
 
+use flowyard_frame::FlowKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,26 @@ pub struct Rules {
     pub chooses_locations: bool,
 }
 
+/// A way by which the machine is managed over an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Management {
+    /// What it is, as `the SSH connection tcp 192.0.2.1:50000 > 192.0.2.2:22`.
+    pub what: String,
+    /// What must not be moved or interrupted.
+    pub carried: Carried,
+}
+
+/// What an interface carries for the management of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carried {
+    /// This connection, in the direction that the interface receives.
+    Flow(FlowKey),
+    /// A connection that is not known.
+    AnyFlow,
+    /// The default route, while the connection is known: frames must not be lost.
+    Route,
+}
+
 /// A machine whose settings are read and changed. Paths begin with `/sys` or `/proc`. An error has the
 /// kernel's number, if the kernel gave one.
 #[allow(clippy::missing_errors_doc, reason = "each method returns the error of the kernel")]
@@ -103,8 +124,8 @@ pub trait Machine {
     fn names(&self, folder: &str) -> io::Result<Vec<String>>;
     /// Writes a file that exists.
     fn write(&mut self, path: &str, text: &str) -> io::Result<()>;
-    /// Why the machine may be managed over the interface, one sentence each; empty if nothing says that it is.
-    fn management(&self, interface: &str) -> Vec<String>;
+    /// How the machine is managed over the interface; empty if nothing says that it is.
+    fn management(&self, interface: &str) -> Vec<Management>;
     /// The kernel's index of an interface.
     fn index(&self, interface: &str) -> io::Result<u32>;
     /// The driver.

@@ -35,6 +35,22 @@ pub struct Plan {
     pub made_for: Settings,
 }
 
+impl Plan {
+    /// Reads a plan as `flowyard plan -o FILE` writes it: JSON whose key `schema` is `schema`.
+    ///
+    /// # Errors
+    /// In words: what is not as it is in a plan.
+    pub fn parse(text: &str, schema: &str) -> Result<Self, String> {
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let found = value.get("schema").and_then(|schema| schema.as_str());
+        if found != Some(schema) {
+            return Err(format!("its schema is {}, not {schema}", found.unwrap_or("missing")));
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+}
+
 /// One change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Step {

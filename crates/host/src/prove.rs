@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use flowyard_frame::FlowKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::card::{Card, Place};
+use crate::probe::{Landed, Probe, Verdict};
 use crate::setting::{Setting, Settings};
 use crate::state::State;
 use crate::traffic::Traffic;
@@ -47,8 +49,27 @@ pub struct Proof {
     pub differing: Vec<FlowProof>,
     /// Number of such flows.
     pub differing_flows: u64,
+    /// The probes, in the order in which they were sent; none without `--probe`.
+    pub probes: Vec<ProbeProof>,
     /// What could not be compared, and why.
     pub notes: Vec<String>,
+}
+
+/// A probe.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ProbeProof {
+    /// The flow.
+    pub flow: String,
+    /// The entry of the indirection table that it was chosen for; `null` if it was named.
+    pub entry: Option<usize>,
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Where it was predicted, such as `queue 3`.
+    pub predicted: String,
+    /// Where it came; `null` if that cannot be decided.
+    pub seen: Option<String>,
+    /// Why it cannot be decided; `null` if it can.
+    pub undecided: Option<String>,
 }
 
 /// A receive queue.
@@ -91,6 +112,24 @@ pub struct FlowProof {
 
 const MOST: usize = 100;
 
+/// Whether RFS may choose the CPUs.
+fn has_rfs(settings: &Settings) -> bool {
+    let is_on = |value: &String| value != "0";
+    let has_flows =
+        |(one, value): (&Setting, &String)| matches!(one, Setting::FlowCount(_)) && is_on(value);
+    settings.get(&Setting::SockFlows).is_none_or(is_on) && settings.iter().any(has_flows)
+}
+
+/// Where a flow is predicted.
+fn predicted(card: &Card, flow: &FlowKey) -> String {
+    match (card.queue(flow), card.place(flow)) {
+        (Some(queue), _) => format!("queue {queue}"),
+        (None, Place::Cpu(cpu)) => format!("CPU {cpu}"),
+        (None, Place::OneOf(cpus)) => format!("one of CPUs {}", crate::cpus::list(&cpus)),
+        (None, Place::Unknown) => "not predictable".to_owned(),
+    }
+}
+
 impl Proof {
     /// Compares what was seen with what `card` predicts. `counted` is the increase of the driver's counters.
     #[must_use]
@@ -111,6 +150,7 @@ impl Proof {
             cpus: Vec::new(),
             differing: Vec::new(),
             differing_flows: 0,
+            probes: Vec::new(),
             notes: Vec::new(),
         };
         let compared = proof.by_queue(&card, seen, counted) + proof.by_cpu(&card, settings, seen);
@@ -121,6 +161,51 @@ impl Proof {
         if proof.frames == 0 {
             proof.notes.push("no traffic was received in this time".to_owned());
         }
+        proof
+    }
+
+    /// Compares probes. `seen` has nothing but their frames.
+    #[must_use]
+    pub fn of_probes(
+        state: &State,
+        settings: &Settings,
+        seen: &Seen,
+        probes: &[(Probe, Landed)],
+    ) -> Self {
+        let mut total = BTreeMap::<u32, u64>::new();
+        for round in probes.iter().flat_map(|(_, landed)| &landed.rounds) {
+            for (queue, grown) in &round.grown {
+                *total.entry(*queue).or_default() += grown;
+            }
+        }
+        let mut proof = Self::new(state, settings, seen, &total);
+        let card = Card::new(state, settings);
+        for (probe, landed) in probes {
+            let predicted = predicted(&card, &probe.flow);
+            let verdict = landed.verdict(&card, &probe.flow, !has_rfs(settings));
+            let (seen, undecided) = match verdict {
+                Verdict::Predicted => (Some(predicted.clone()), None),
+                Verdict::Elsewhere(seen) => (Some(seen), None),
+                Verdict::Undecided(why) => (None, Some(why)),
+            };
+            let flow = probe.flow.to_string();
+            // What the sockets showed is in the list already.
+            let is_named = proof.differing.iter().any(|one| one.flow == flow);
+            if let Some(seen) = seen.as_ref().filter(|seen| **seen != predicted && !is_named) {
+                let (flow, frames) = (flow.clone(), landed.sent);
+                let (predicted, seen) = (predicted.clone(), seen.clone());
+                proof.differing.push(FlowProof { flow, frames, predicted, seen });
+                proof.differing_flows += 1;
+            }
+            let (entry, sent) = (probe.entry, landed.sent);
+            proof.probes.push(ProbeProof { flow, entry, sent, predicted, seen, undecided });
+        }
+        let undecided = proof.probes.iter().filter(|one| one.undecided.is_some()).count();
+        if undecided > 0 {
+            let all = probes.len();
+            proof.notes.push(format!("{undecided} of {all} probes cannot be decided"));
+        }
+        proof.agrees = !probes.is_empty() && undecided == 0 && proof.differing_flows == 0;
         proof
     }
 
@@ -156,11 +241,7 @@ impl Proof {
 
     /// Returns the number of frames that were compared.
     fn by_cpu(&mut self, card: &Card, settings: &Settings, seen: &Seen) -> u64 {
-        let is_on = |value: &String| value != "0";
-        let has_rfs = settings.get(&Setting::SockFlows).is_none_or(is_on)
-            && settings
-                .iter()
-                .any(|(one, value)| matches!(one, Setting::FlowCount(_)) && is_on(value));
+        let has_rfs = has_rfs(settings);
         let (mut predicted, mut compared) = (BTreeMap::<u32, f64>::new(), 0);
         for (&cpu, traffic) in &seen.cpus {
             for flow in traffic.flows().iter().filter(|_| !has_rfs) {
@@ -203,7 +284,7 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use crate::setting::settings_of;
-    use flowyard_frame::{FlowKey, proto};
+    use flowyard_frame::proto;
 
     fn flow(port: u16) -> FlowKey {
         let ip = |last| std::net::Ipv4Addr::new(10, 0, 0, last).into();
@@ -241,6 +322,30 @@ mod tests {
         let proof = Proof::new(&state, &settings, &seen, &counted);
         assert!(!proof.agrees && proof.differing_flows == 2, "{proof:?}");
         assert_eq!(proof.differing[0].flow, flow(1100).to_string());
+    }
+
+    #[test]
+    fn probes_that_differ_are_named() {
+        let state = State::read(&Fake::virtio(), "eth0").unwrap();
+        let settings = settings_of(&state);
+        let card = Card::new(&state, &settings);
+        let probe = |port, shift| {
+            let flow = flow(port);
+            let queue = (card.queue(&flow).unwrap() + shift) % 4;
+            let grown = (0..4).map(|one| (one, if one == queue { 8 } else { 0 })).collect();
+            let rounds = vec![crate::probe::Round { sent: 8, grown }];
+            (Probe::of(flow).unwrap(), Landed { sent: 8, rounds, ..Landed::default() })
+        };
+        let prove = |all: &[_]| Proof::of_probes(&state, &settings, &Seen::default(), all);
+        assert!(prove(&[probe(1000, 0), probe(1001, 0)]).agrees);
+        let proof = prove(&[probe(1000, 0), probe(1001, 1)]);
+        assert!(!proof.agrees && proof.differing_flows == 1, "{proof:?}");
+        assert_eq!(proof.differing[0].flow, flow(1001).to_string());
+        let nothing = (Probe::of(flow(1002)).unwrap(), Landed::default());
+        let proof = prove(&[probe(1000, 0), nothing]);
+        assert!(!proof.agrees && proof.differing_flows == 0, "{proof:?}");
+        assert!(proof.probes[1].undecided.is_some());
+        assert!(!prove(&[]).agrees);
     }
 
     #[test]

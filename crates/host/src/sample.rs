@@ -126,12 +126,43 @@ impl Sampler {
     }
 }
 
-fn socket(index: u32, only: Only) -> io::Result<OwnedFd> {
+/// A packet socket that sends frames, and receives none.
+#[derive(Debug)]
+pub struct Outlet(OwnedFd);
+
+impl Outlet {
+    /// Opens a socket on the interface of this name, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel refuses; it wants CAP_NET_RAW.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let index = crate::sys::index(interface)?;
+        let fd = raw()?;
+        bind(&fd, index, 0)?;
+        Ok(Self(fd))
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty())?;
+        Ok(())
+    }
+}
+
+/// A packet socket that is not bound.
+fn raw() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is passed.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: the call succeeded, so `fd` is open and has no other owner.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn socket(index: u32, only: Only) -> io::Result<OwnedFd> {
+    let fd = raw()?;
     set(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
     if only != Only::All {
         // What this host sends has no receive queue. Kernels before 4.20 copy it nevertheless.
@@ -144,17 +175,23 @@ fn socket(index: u32, only: Only) -> io::Result<OwnedFd> {
         // The program outlives the call, which copies it.
         set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
     }
+    bind(&fd, index, libc::ETH_P_ALL as u16)?;
+    Ok(fd)
+}
+
+/// Binds a packet socket to an interface; it receives frames of this protocol, and none of protocol 0.
+fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: an address consists of integers, for which zeros are a value.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
     // SAFETY: the pointer and the size are those of `address`, which the kernel only reads.
     check(unsafe {
         let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size)
     })?;
-    Ok(fd)
+    Ok(())
 }
 
 /// A filter of received frames (linux/filter.h): load a word of the frame's ancillary data, compare, return.

@@ -254,14 +254,17 @@ impl Setting {
     }
 }
 
-/// The queues of the entries of a table.
+/// The queues of the entries of a table; `None` if it is none. No adapter has more than 65536 queues.
 pub(crate) fn table(value: &str) -> Option<Vec<u32>> {
-    value.split(' ').map(|queue| queue.parse().ok()).collect()
+    value.split(' ').map(|queue| queue.parse::<u16>().ok().map(u32::from)).collect()
 }
 
 /// ethtool sets tables by weights only: queue q gets the next W entries. A table that is not of this form has
 /// no command.
 fn table_command(interface: &str, table: &[u32]) -> String {
+    if table.is_empty() {
+        return format!("# the table of {interface} cannot be read");
+    }
     let queues = table.iter().max().map_or(0, |most| *most as usize + 1);
     let is_equal = table.iter().enumerate().all(|(entry, queue)| *queue as usize == entry % queues);
     if is_equal {
@@ -330,5 +333,12 @@ mod tests {
         );
         assert_eq!(Setting::Table.command("eth0", "0 1 0 1"), "ethtool -X eth0 equal 2");
         assert_eq!(Setting::Table.command("eth0", "0 0 1 2"), "ethtool -X eth0 weight 2 1 1");
+        // A number that is no queue: its weights would need 32 GiB.
+        let what = Setting::Table.set(&mut fake, "eth0", "0 4294967295").unwrap_err();
+        assert_eq!(what.kind(), io::ErrorKind::InvalidInput);
+        assert!(!Setting::Table.command("eth0", "0 4294967295").contains("weight"));
+        // More CPUs than a machine has, again and again.
+        let all = vec!["0-8191"; 1000].join(",");
+        assert!(rps.set(&mut fake, "eth0", &all).is_err());
     }
 }

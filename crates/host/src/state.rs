@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::known::Known;
 use crate::machine::{Channels, Coalesce, Driver, Feature, Rules};
 
-mod counters;
+pub(crate) mod counters;
 mod interrupts;
 mod read;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -78,6 +78,17 @@ pub(crate) fn addresses(interface: &str) -> Vec<IpAddr> {
         libc::freeifaddrs(list);
     }
     all
+}
+
+/// Joins a group of a netlink socket.
+pub(crate) fn join(socket: &OwnedFd, group: u32) -> io::Result<()> {
+    // SAFETY: the pointer and the size are those of `group`, which the kernel only reads.
+    let set = unsafe {
+        let value = std::ptr::from_ref(&group).cast();
+        let (level, name) = (libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP);
+        libc::setsockopt(socket.as_raw_fd(), level, name, value, 4)
+    };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 pub(crate) fn driver(interface: &str) -> io::Result<Driver> {

@@ -1,6 +1,6 @@
 //! The flows of captures or of live samples.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use flowyard_frame::{FlowKey, Nanos};
@@ -35,6 +35,10 @@ pub struct Traffic {
 
 /// The fields that make a flow; a fragment has no ports.
 type Identity = ([u8; 16], [u8; 16], u16, u16, u8, u8);
+
+const fn identity(key: &FlowKey) -> Identity {
+    (key.src, key.dst, key.sport, key.dport, key.proto, key.frag)
+}
 
 impl Traffic {
     /// Adds the frames of a source. Frames whose source address is one of `own` were sent by the host, and are
@@ -83,9 +87,8 @@ impl Traffic {
         } else if key.src_ip().is_some_and(|ip| own.contains(&ip)) {
             self.sent += 1;
         } else {
-            let identity = (key.src, key.dst, key.sport, key.dport, key.proto, key.frag);
             let flows = &mut self.flows;
-            let at = *self.index.entry(identity).or_insert_with(|| {
+            let at = *self.index.entry(identity(&key)).or_insert_with(|| {
                 flows.push(Flow { key, frames: 0, tunnel });
                 flows.len() - 1
             });
@@ -98,6 +101,24 @@ impl Traffic {
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
         &self.flows
+    }
+
+    /// The frames of these flows alone.
+    #[must_use]
+    pub fn only(&self, flows: &[FlowKey]) -> Self {
+        let wanted: HashSet<Identity> = flows.iter().map(identity).collect();
+        let mut all = Self { first: self.first, last: self.last, ..Self::default() };
+        for flow in self.flows.iter().filter(|flow| wanted.contains(&identity(&flow.key))) {
+            all.index.insert(identity(&flow.key), all.flows.len());
+            all.flows.push(*flow);
+        }
+        all
+    }
+
+    /// Received frames of a flow.
+    #[must_use]
+    pub fn of(&self, flow: &FlowKey) -> u64 {
+        self.index.get(&identity(flow)).map_or(0, |at| self.flows[*at].frames)
     }
 
     /// Received frames.

@@ -25,15 +25,17 @@ const PLAIN: RssLimits = RssLimits {
 
 /// mlx5 of Linux 6.17. `en/rqt.h`: at least 256 entries, and at least twice the number of channels, rounded up to a
 /// power of two (`mlx5e_rqt_size`); kernels before 6.6 have 128 or 256 for any number. `en.h`: 256 channels.
-/// `en/rss.c`: TCP and UDP hash the ports, everything else the addresses; the hash is symmetric unless
-/// `ethtool -X` says otherwise, and `ethtool -x` calls it symmetric-or-xor (Linux 6.15). The same driver serves
+/// `en/rss.c` (`rss_default_config`): TCP and UDP hash the ports, AH and ESP the addresses and the security parameter
+/// index, everything else the addresses; the hash is symmetric unless `ethtool -X` says otherwise, and `ethtool -x` calls it symmetric-or-xor (Linux 6.15). The same driver serves
 /// virtual functions.
 const CONNECTX_RSS: RssLimits = RssLimits {
     reta: 256,
     reta_sriov: 256,
     reta_vf: Some(256),
     queues: Some(256),
-    changeable: Changeable::TcpAndUdp, // en_fs_ethtool.c, mlx5e_set_rss_hash_opt
+    // en_fs_ethtool.c, mlx5e_set_rss_hash_opt (mlx5e_ethtool_set_rxfh_fields from Linux 6.17 on): EOPNOTSUPP for every flow
+    // type but TCP and UDP; of these, any set of addresses and ports.
+    changeable: Changeable::TcpAndUdp,
     hfunc: Hfunc::SymmetricOrXor,
     symmetric_xor: Support::No, // not among the transformations that en_ethtool.c names
     symmetric_or_xor: Support::Yes,
@@ -56,7 +58,9 @@ pub(super) const CONNECTX: Profile = Profile {
     title: "NVIDIA (Mellanox) ConnectX-4 to ConnectX-7",
     driver: "mlx5_core",
     rss: Some(CONNECTX_RSS),
-    tunnels: Tunnels::Outer,
+    // lib/fs_ttc.c (mlx5_tunnel_inner_ft_supported) and en_fs.c (inner_ttc): GRE and IP in IP get a table of their own, which
+    // hashes the inner header, if the device parses that tunnel; VXLAN and Geneve are UDP to it.
+    tunnels: Tunnels::Unknown,
     fdir: FdirKind::NotModelled { filters: Some(1024) }, // MAX_NUM_OF_ETHTOOL_RULES
     actions: None,
     atr: None,
@@ -65,6 +69,7 @@ pub(super) const CONNECTX: Profile = Profile {
         "the driver makes the hash symmetric by default: Toeplitz over (src|dst, src^dst, sport|dport, sport^dport); ethtool -x calls it symmetric-or-xor and tells it from Linux 6.15 on",
         "hfunc xor (ethtool -X eth0 hfunc xor) is a hash of 8 bits and is not modelled",
         "GRE and IP in IP are hashed by the inner header where the device can (the driver asks it), other tunnels by the outer header; the model uses the outer header",
+        "AH and ESP are hashed by the addresses and the security parameter index, which a flow does not have here: their queue is modelled by the addresses only",
         "ethtool -N takes rules for queues, for RSS contexts and for drops; which of them the device accepts is not modelled",
     ],
 };
@@ -128,7 +133,8 @@ pub(super) const I210: Profile = Profile {
     ..E82576
 };
 
-/// igc: `igc.h` (`IGC_RETA_SIZE` 128, key 40 bytes); `igc_setup_mrqc`: as igb.
+/// igc: `igc.h` (`IGC_RETA_SIZE` 128, key 40 bytes; `IGC_MAX_RXNFC_RULES` 64, and 65 with the rule for the default
+/// queue); `igc_main.c` (`igc_setup_mrqc`): entry j of 128 is j * queues / 128, as igb.
 pub(super) const IGC: Profile = Profile {
     name: "igc",
     aliases: &["i225", "i226"],
@@ -147,7 +153,9 @@ pub(super) const IGC: Profile = Profile {
 };
 
 /// bnxt: `bnxt.h` (128 entries, key 40 bytes); `bnxt_set_dflt_rss_hash_type`: TCP, and UDP with firmware 1.5.1 or
-/// newer, hash the ports; `bnxt_srxfh`: each type is on or off. The same driver serves virtual functions.
+/// newer, hash the ports. `bnxt_srxfh` (`bnxt_set_rxfh_fields` from Linux 6.17 on): a flow type hashes all four fields, the
+/// addresses, or nothing; the addresses are one setting for all types of IPv4, and one for those of IPv6; UDP ports
+/// need the firmware's capability. The same driver serves virtual functions.
 const BNXT_RSS: RssLimits = RssLimits { reta_vf: Some(128), ..PLAIN };
 
 pub(super) const BNXT: Profile = Profile {
@@ -156,7 +164,7 @@ pub(super) const BNXT: Profile = Profile {
     title: "Broadcom NetXtreme-C and NetXtreme-E (BCM573xx, BCM574xx)",
     driver: "bnxt_en",
     rss: Some(BNXT_RSS),
-    tunnels: Tunnels::Outer,
+    tunnels: Tunnels::Unknown,                           // no source
     fdir: FdirKind::NotModelled { filters: Some(4096) }, // BNXT_NTP_FLTR_MAX_FLTR
     actions: None,
     atr: None,
@@ -164,6 +172,8 @@ pub(super) const BNXT: Profile = Profile {
         "with firmware interface 1.5.0 or older, UDP is hashed by addresses only",
         "no source states which header of a tunnelled frame is hashed; the model uses the outer header",
         "the 4096 filters are shared with aRFS, and the firmware may have fewer",
+        "the driver closes and opens the interface when key, table or fields change (bnxt_set_rxfh, bnxt_srxfh): frames are lost meanwhile; newer drivers also delete the rules of ethtool -N (bnxt_clear_usr_fltrs)",
+        "drivers up to that of Linux 6.8 refuse a new key (EOPNOTSUPP)",
     ],
 };
 
@@ -184,6 +194,8 @@ pub(super) const BNXT_P5: Profile = Profile {
         "the indirection table has 64 entries for each 64 receive rings, at most 512; with large RSS contexts, which newer drivers and firmware have, always 512",
         BNXT.notes[1],
         BNXT.notes[2],
+        BNXT.notes[3],
+        BNXT.notes[4],
     ],
     ..BNXT
 };
@@ -200,8 +212,8 @@ pub(super) const ENA: Profile = Profile {
         fragments_as_ip: Support::Yes, // for IPv4
         ..PLAIN
     }),
-    tunnels: Tunnels::Outer,
-    fdir: FdirKind::None, // not in the driver of Linux
+    tunnels: Tunnels::Unknown, // no source
+    fdir: FdirKind::None,      // not in the driver of Linux
     actions: None,
     atr: None,
     notes: &[
@@ -209,6 +221,7 @@ pub(super) const ENA: Profile = Profile {
         "frames that are not IP are hashed by their MAC addresses; the model sends them to queue 0",
         "older drivers and devices hash by CRC-32 instead of Toeplitz, which is not modelled; ethtool -x tells the function",
         "no source states how the device uses the initial hash value that the driver passes: compare a prediction with the counters once",
+        "the driver asks the device to sort addresses and ports before it hashes them (ena_com_set_hash_ctrl: L3_SORT, L4_SORT), after which both directions of a connection had the same hash; no source states which devices do so, and the model does not: prove a prediction by probes",
         "no source states which header of a tunnelled frame is hashed; the model uses the outer header",
     ],
 };
@@ -229,7 +242,7 @@ pub(super) const GVE: Profile = Profile {
         changeable: Changeable::Nothing,
         ..PLAIN
     }),
-    tunnels: Tunnels::Outer,
+    tunnels: Tunnels::Unknown,                     // no source
     fdir: FdirKind::NotModelled { filters: None }, // the device states its number
     actions: None,
     atr: None,

@@ -1,6 +1,7 @@
 //! `flowyard host`, `plan`, `apply`, `prove`, `undo` on a veth, whose kernel has RPS, RFS and XPS but no adapter.
 
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +20,12 @@ flowyard_testkit::tests! {
     an_unconfirmed_apply_undoes_itself,
     a_foreign_change_is_noticed,
     the_management_connection_is_guarded,
+    a_connection_that_is_not_moved_works_during_an_apply,
     live_traffic_is_analyzed,
     foreign_changes_are_watched,
     rebalance_is_refused_without_a_table,
+    announced_changes_are_reported_at_once,
+    probes_come_where_they_are_predicted,
 }
 
 /// A host with the interface v1, which has two queues in each direction, and a peer that sends to it.
@@ -251,6 +255,83 @@ fn the_management_connection_is_guarded() {
     assert_eq!(rig.settings(), before);
 }
 
+/// A TCP connection from the peer to the host, which this process has accepted and answers: it is a parent of the
+/// commands, as a server of SSH is.
+struct Connection {
+    client: TcpStream,
+    name: String,
+}
+
+impl Connection {
+    fn new(rig: &Rig) -> Self {
+        let server = rig.host.within(|| TcpListener::bind("10.9.0.2:2222").unwrap());
+        let client = rig.peer.within(|| TcpStream::connect("10.9.0.2:2222").unwrap());
+        client.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        client.set_nodelay(true).unwrap();
+        let name = format!("tcp {} > 10.9.0.2:2222", client.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut server, _) = server.accept().unwrap();
+            let mut bytes = [0; 64];
+            while let Ok(len @ 1..) = server.read(&mut bytes) {
+                server.write_all(&bytes[..len]).unwrap();
+            }
+        });
+        Self { client, name }
+    }
+
+    /// Sends something, which must come back.
+    fn works(&mut self) {
+        let mut bytes = [0; 5];
+        self.client.write_all(b"hello").unwrap();
+        self.client.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"hello");
+    }
+}
+
+fn a_connection_that_is_not_moved_works_during_an_apply() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let mut connection = Connection::new(&rig);
+    connection.works();
+    let before = rig.settings();
+    // RFS and RPS can move it. It is found without SSH_CONNECTION, which sudo removes.
+    for goal in ["balance", "locality"] {
+        rig.plan(goal);
+        let refused = rig.run("unset SSH_CONNECTION; flowyard apply plan.json --journal .");
+        let said = text(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(&connection.name) && said.contains("--allow-management"), "{said}");
+        assert_eq!(rig.settings(), before);
+    }
+    // The queues by which CPUs transmit do not. The default route is over the same interface.
+    let mut plan = rig.read();
+    let is_xps = |step: &Value| step["setting"].as_str().unwrap().ends_with("xps_cpus");
+    plan["steps"].as_array_mut().unwrap().retain(is_xps);
+    assert!(!plan["steps"].as_array().unwrap().is_empty());
+    std::fs::write(rig.folder.path().join("plan.json"), plan.to_string()).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            let mut rounds = 0;
+            while !ended.load(Ordering::Relaxed) {
+                connection.works();
+                rounds += 1;
+            }
+            rounds
+        });
+        let applied =
+            rig.run("ip route add default via 10.9.0.1; flowyard apply plan.json --journal .");
+        let changed = rig.settings();
+        let undone = rig.run("flowyard undo v1 --journal .");
+        ended.store(true, Ordering::Relaxed);
+        assert!(applied.status.success(), "{}", text(&applied));
+        assert!(undone.status.success(), "{}", text(&undone));
+        assert_ne!(changed, before);
+        assert!(working.join().unwrap() > 10);
+    });
+    assert_eq!(rig.settings(), before);
+}
+
 fn live_traffic_is_analyzed() {
     let _alone = alone();
     let rig = Rig::new();
@@ -297,4 +378,89 @@ fn foreign_changes_are_watched() {
         "{metrics}"
     );
     assert!(metrics.contains("# TYPE flowyard_host_compared_frames_total counter"), "{metrics}");
+}
+
+fn announced_changes_are_reported_at_once() {
+    let _alone = alone();
+    let rig = Rig::new();
+    // A comparison comes only after a minute, so what is reported before was announced by the kernel.
+    let page = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            rig.run(
+                "(sleep 1; ethtool -L v1 rx 1; ethtool -K v1 gro off) & \
+                 timeout 5 flowyard watch-host v1 --interval 60s --metrics 9465 --json > events",
+            )
+        });
+        let page = rig.host.within(|| {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            let mut stream = TcpStream::connect("127.0.0.1:9465").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).unwrap();
+            page
+        });
+        watching.join().unwrap();
+        page
+    });
+    let events = std::fs::read_to_string(rig.folder.path().join("events")).unwrap();
+    let all: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for what in ["channels was 'rx 2 tx 2", "feature rx-gro was 'on' and is 'off'"] {
+        let is_seen = |event: &&Value| event["what"].as_str().unwrap().starts_with(what);
+        let event = all.iter().find(is_seen).unwrap_or_else(|| panic!("{what}: {events}"));
+        assert_eq!((&event["kind"], &event["by"]), (&"setting".into(), &"notification".into()));
+    }
+    assert!(
+        page.contains("notifications_total{interface=\"v1\",subject=\"channels\"} 1\n"),
+        "{page}"
+    );
+    assert!(!page.contains("notified_changes_total{interface=\"v1\"} 0\n"), "{page}");
+}
+
+fn probes_come_where_they_are_predicted() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let from = format!("--probe-from v0 --probe-netns {} --json", rig.peer.path());
+    rig.sh("echo 2 > /sys/class/net/v1/queues/rx-0/rps_cpus; echo 2 > /sys/class/net/v1/queues/rx-1/rps_cpus");
+    let udp = |n: u32| format!("udp 10.9.0.1:{} > 10.9.0.2:4000", 20_000 + n);
+    let mut flows: Vec<String> = (0..20).map(udp).collect();
+    flows.push("tcp 10.9.0.1:20000 > 10.9.0.2:4000".to_owned());
+    let file = rig.folder.path().join("flows");
+    std::fs::write(&file, "# flows\n".to_owned() + &flows.join("\n")).unwrap();
+    // Other traffic goes on, and a socket that listens receives no probe.
+    let socket = rig.host.within(|| UdpSocket::bind("10.9.0.2:4000").unwrap());
+    let answers = rig.sh("grep -h ^Icmp: /proc/net/snmp");
+    let sending = rig.traffic();
+    let proven = rig.run(&format!("flowyard prove v1 --probe flows {from}"));
+    drop(sending);
+    assert!(proven.status.success(), "{}", text(&proven));
+    let proof: Value = serde_json::from_slice(&proven.stdout).unwrap();
+    let probes = proof["probes"].as_array().unwrap();
+    assert_eq!(probes.len(), flows.len());
+    for (probe, flow) in probes.iter().zip(&flows) {
+        assert_eq!((&probe["flow"], &probe["seen"]), (&flow.as_str().into(), &"CPU 1".into()));
+    }
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 100];
+    while let Ok(len) = socket.recv(&mut bytes) {
+        assert_eq!(&bytes[..len], b"hello", "a probe was delivered");
+    }
+    assert_eq!(rig.sh("grep -h ^Icmp: /proc/net/snmp"), answers);
+    // An interface that is not connected, and one whose CPU cannot be predicted.
+    let flow = &flows[0];
+    let lost = rig.run(&format!(
+        "ip link add v8 type veth peer name v9; ip link set v8 up; ip link set v9 up; \
+        flowyard prove v1 --probe \"{flow}\" --probe-from v8"
+    ));
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(text(&lost).contains("the frames did not arrive"), "{}", text(&lost));
+    rig.sh("echo 0 > /sys/class/net/v1/queues/rx-0/rps_cpus");
+    let unknown = rig.run(&format!("flowyard prove v1 --probe \"{flow}\" {from}"));
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        text(&unknown).contains("neither its queue nor its CPU is predictable"),
+        "{}",
+        text(&unknown)
+    );
+    let entries = rig.run(&format!("flowyard prove v1 --probe entries {from}"));
+    assert_eq!(entries.status.code(), Some(2), "{}", text(&entries));
 }

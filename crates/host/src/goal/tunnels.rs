@@ -43,6 +43,11 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
             "the adapter hashes the outer addresses only, which are the same for the whole tunnel",
             &format!("flowyard adapters: the profile of {name}"),
         ),
+        Some((Tunnels::Unknown, name)) => wish.refuse(
+            "spreading GRE and IP in IP by the adapter",
+            "it is not known which header the adapter hashes: compare by `flowyard prove` while the tunnels are used",
+            &format!("flowyard adapters: the notes of {name}"),
+        ),
         None => wish.refuse(
             "spreading GRE and IP in IP by the adapter",
             "it is not known which header the adapter hashes: flowyard has no model of its driver",

@@ -4,7 +4,7 @@
 ///
 /// `rx_queue_3_packets` (ixgbe, igb, ice, virtio_net), `rx-3.packets` (i40e), `rx3_packets` (mlx5, newer
 /// virtio_net), `queue_3_rx_cnt` (ena), `[3]: rx_ucast_packets` (bnxt), `rx_packets[3]` (gve).
-pub(super) fn queue_of(name: &str) -> Option<u32> {
+pub(crate) fn queue_of(name: &str) -> Option<u32> {
     const FORMS: [(&str, &str); 6] = [
         ("rx_queue_", "_packets"),
         ("rx-", ".packets"),

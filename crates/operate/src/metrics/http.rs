@@ -108,10 +108,22 @@ impl Metrics {
     /// # Errors
     /// The thread cannot be started.
     pub fn serve(&mut self, yard: Handle) -> io::Result<()> {
+        let of_yard = yard.clone();
+        self.serve_page(move || of_yard.now(), move || page(&yard))
+    }
+
+    /// Starts the thread that answers requests with what `page` returns. `now` is a clock.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn serve_page(
+        &mut self,
+        now: impl Fn() -> Nanos + Send + 'static,
+        page: impl Fn() -> String + Send + 'static,
+    ) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let serve = move || {
-            let (now, page) = (|| yard.now(), || page(&yard));
             Server { listener, stopped, open: Vec::new(), quiet: 0, now: &now, page: &page }.run();
         };
         self.thread = Some(thread::Builder::new().name("metrics".into()).spawn(serve)?);
