@@ -5,9 +5,16 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
+use flowyard_adapter::rules::Rule;
+
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
-use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
+use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss};
+use crate::ntuple::{Listed, Table};
+
+mod rules;
+
+pub(crate) use rules::Rules;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fake {
@@ -17,6 +24,8 @@ pub(crate) struct Fake {
     pub(crate) fields: BTreeMap<u32, u64>,
     pub(crate) driver: String,
     pub(crate) counters: Vec<(String, u64)>,
+    /// The rules; `None`: the driver has none.
+    pub(crate) rules: Option<Rules>,
     /// Calls that change something, until the program is killed; `None`: it never is.
     pub(crate) left: Cell<Option<u32>>,
     /// Whether the call at which the program is killed still takes effect.
@@ -90,6 +99,7 @@ impl Fake {
                 .collect(),
             driver: "virtio_net".to_owned(),
             counters: names.collect(),
+            rules: None,
             left: Cell::new(None),
             takes_effect: false,
             management: Vec::new(),
@@ -241,7 +251,9 @@ impl Machine for Fake {
     }
 
     fn features(&self, _: &str) -> io::Result<Vec<Feature>> {
-        Ok(vec![Feature { name: "rx-ntuple-filter".into(), on: false, changeable: false }])
+        let on = self.rules.as_ref().is_some_and(|rules| rules.on);
+        let changeable = self.rules.is_some();
+        Ok(vec![Feature { name: "rx-ntuple-filter".into(), on, changeable }])
     }
 
     fn coalesce(&self, _: &str) -> io::Result<Coalesce> {
@@ -252,7 +264,30 @@ impl Machine for Fake {
         Ok(self.counters.clone())
     }
 
-    fn rules(&self, _: &str) -> io::Result<Rules> {
-        unsupported()
+    fn rules(&self, _: &str) -> io::Result<Table> {
+        self.is_killed()?;
+        self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.table()))
+    }
+
+    fn rule(&self, _: &str, location: u32) -> io::Result<Option<Listed>> {
+        self.is_killed()?;
+        self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.at(location)))
+    }
+
+    fn insert_rule(&mut self, _: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+        self.change()?;
+        let queues = self.channels.now.combined;
+        let location = match &mut self.rules {
+            Some(rules) => rules.insert(rule, location, queues)?,
+            None => return unsupported(),
+        };
+        self.is_killed().map(|()| location)
+    }
+
+    fn delete_rule(&mut self, _: &str, location: u32) -> io::Result<()> {
+        self.change()?;
+        let Some(rules) = &mut self.rules else { return unsupported() };
+        rules.list.remove(&location).ok_or_else(missing)?;
+        self.is_killed()
     }
 }

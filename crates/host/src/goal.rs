@@ -63,11 +63,12 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
     refuse_by_profile(state, &settings, &mut wish);
     let (mut steps, mut planned) = (Vec::new(), settings.clone());
     for (setting, (to, why)) in wish.changes {
-        match settings.get(&setting) {
-            Some(from) if *from == to => {}
+        match settings.get(&setting).map(String::as_str).or(setting.absent()) {
+            Some(from) if from == to => {}
             Some(from) => {
                 planned.insert(setting.clone(), to.clone());
-                steps.push(Step { setting, from: from.clone(), to, why });
+                let from = from.to_owned();
+                steps.push(Step { setting, from, to, why });
             }
             None => wish.refusals.push(unknown(state, &setting, &to)),
         }
@@ -80,6 +81,11 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
             "The driver does not tell the hashed fields of {}; the prediction assumes those of the profile {}.",
             names.join(", "),
             profile.name
+        ));
+    }
+    for rule in card.unknown_rules() {
+        wish.notes.push(format!(
+            "{rule} has fields that are not modelled; the prediction is without it."
         ));
     }
     for writer in &state.writers {
@@ -125,6 +131,7 @@ fn unknown(state: &State, setting: &Setting, to: &str) -> Refusal {
         Setting::Key => "RSS key".to_owned(),
         Setting::Table => "RSS".to_owned(),
         Setting::Fields(flow) => format!("hash fields of {flow}"),
+        Setting::Rule(_) | Setting::NewRule(_) => "rules".to_owned(),
         Setting::Affinity(irq) => format!("affinity of interrupt {irq}"),
         Setting::Xps(queue) => format!("XPS CPUs of tx-{queue}"),
         Setting::SockFlows => "socket flow table of RFS".to_owned(),
@@ -170,5 +177,7 @@ fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
     }
 }
 
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;

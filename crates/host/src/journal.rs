@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!  IFACE.1.journal   line 1: the interface, the boot, and every step with the value before and after
-//!                    "begin 0" "done 0" "begin 1" ...  "confirmed"
+//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "confirmed"
 //! ```
 //!
 //! The first line is complete on the disk before the first change; the others are appended and may be torn. A
 //! journal is deleted when its steps have been undone.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Step;
+use crate::setting::Setting;
 
 /// The first line of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,6 +30,9 @@ pub struct Header {
     pub boot: String,
     /// The steps.
     pub steps: Vec<Step>,
+    /// The rules that were there before the first step. What the steps make is none of these.
+    #[serde(default)]
+    pub present: Vec<Setting>,
 }
 
 /// An open journal, which no other process has open.
@@ -41,6 +46,8 @@ pub struct Journal {
     pub begun: Vec<usize>,
     /// Steps after which the setting was read back.
     pub done: Vec<usize>,
+    /// What the driver chose for steps that let it choose.
+    pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
     file: File,
@@ -111,8 +118,8 @@ impl Journal {
             let what = format!("{}: this is not a journal: {error}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
-        let (begun, done, confirmed) = progress(rest);
-        Ok(Self { path: path.to_owned(), header, begun, done, confirmed, file })
+        let Progress { begun, done, made, confirmed } = progress(rest);
+        Ok(Self { path: path.to_owned(), header, begun, done, made, confirmed, file })
     }
 
     /// Appends a line; when this returns, it is on the disk.
@@ -129,6 +136,29 @@ impl Journal {
         self.append(&format!("begin {step}"))?;
         self.begun.push(step);
         Ok(())
+    }
+
+    /// Records what the driver chose for a step.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn made(&mut self, step: usize, setting: Setting) -> io::Result<()> {
+        let written = self.append(&format!("made {step} {setting}"));
+        // It is made, whether or not this could be written.
+        self.made.insert(step, setting);
+        written
+    }
+
+    /// The steps, with what the driver chose in the place of `rule-new-N`.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = self.header.steps.clone();
+        for (number, step) in steps.iter_mut().enumerate() {
+            if let Some(setting) = self.made.get(&number) {
+                step.setting = setting.clone();
+            }
+        }
+        steps
     }
 
     /// Records that the setting of a step was read back.
@@ -166,19 +196,31 @@ pub fn confirm(path: &Path) -> io::Result<()> {
 /// When the file cannot be read.
 pub fn is_confirmed(path: &Path) -> io::Result<bool> {
     let text = fs::read_to_string(path)?;
-    Ok(progress(text.split_once('\n').map_or("", |(_, rest)| rest)).2)
+    Ok(progress(text.split_once('\n').map_or("", |(_, rest)| rest)).confirmed)
 }
 
-/// The steps that were begun, those that are done, and whether the change was confirmed. The last line may be
-/// torn: it counts only with its end.
-fn progress(text: &str) -> (Vec<usize>, Vec<usize>, bool) {
-    let (mut begun, mut done, mut confirmed) = (Vec::new(), Vec::new(), false);
+/// What the lines after the first one say.
+#[derive(Default)]
+struct Progress {
+    begun: Vec<usize>,
+    done: Vec<usize>,
+    made: BTreeMap<usize, Setting>,
+    confirmed: bool,
+}
+
+/// The last line may be torn: it counts only with its end.
+fn progress(text: &str) -> Progress {
+    let mut all = Progress::default();
     for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-        match line.split_once(' ') {
-            Some(("begin", step)) => begun.extend(step.parse::<usize>()),
-            Some(("done", step)) => done.extend(step.parse::<usize>()),
-            _ => confirmed |= line == "confirmed",
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["begin", step] => all.begun.extend(step.parse::<usize>()),
+            ["done", step] => all.done.extend(step.parse::<usize>()),
+            ["made", step, setting] => {
+                let setting = Setting::try_from(setting.to_owned());
+                all.made.extend(step.parse::<usize>().ok().zip(setting.ok()));
+            }
+            _ => all.confirmed |= line == "confirmed",
         }
     }
-    (begun, done, confirmed)
+    all
 }

@@ -29,6 +29,7 @@ mod machine;
 pub mod ntuple;
 mod plan;
 mod prove;
+mod rules;
 mod sample;
 mod setting;
 mod state;

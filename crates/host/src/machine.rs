@@ -5,8 +5,11 @@
 
 use std::io;
 
+use flowyard_adapter::rules::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::ntuple::{Listed, Table};
 
 /// The driver of an interface (`ETHTOOL_GDRVINFO`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -130,5 +133,11 @@ pub trait Machine {
     /// The driver's counters with their names, in the driver's order (`ethtool -S`).
     fn counters(&self, interface: &str) -> io::Result<Vec<(String, u64)>>;
     /// The rules.
-    fn rules(&self, interface: &str) -> io::Result<Rules>;
+    fn rules(&self, interface: &str) -> io::Result<Table>;
+    /// The rule at a location, if there is one.
+    fn rule(&self, interface: &str, location: u32) -> io::Result<Option<Listed>>;
+    /// Installs a rule at a location, or where the driver chooses ([`crate::ntuple::ANY_LOCATION`]). Returns its location.
+    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32>;
+    /// Deletes the rule at a location.
+    fn delete_rule(&mut self, interface: &str, location: u32) -> io::Result<()>;
 }

@@ -25,7 +25,7 @@ pub(crate) fn traffic(flows: u32) -> Traffic {
     traffic
 }
 
-fn plan_for(fake: &Fake, goal: &Goal) -> Plan {
+pub(super) fn plan_for(fake: &Fake, goal: &Goal) -> Plan {
     plan(&State::read(fake, "eth0").unwrap(), goal, &traffic(200), "test")
 }
 
@@ -98,7 +98,7 @@ fn killed_at_any_call_it_can_be_undone() {
     assert!(calls as usize >= plan.steps.len());
 }
 
-fn revive(fake: &mut Fake) {
+pub(super) fn revive(fake: &mut Fake) {
     fake.left.set(None);
     fake.takes_effect = false;
 }

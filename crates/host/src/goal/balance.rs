@@ -19,13 +19,19 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         return;
     };
     let mut loads = vec![0_u64; entries.len()];
+    // Frames that a rule steers, and frames without a hash, stay in their queues, whatever the table says.
+    let mut fixed = vec![0_u64; ask.queues().max(1) as usize];
+    fixed[0] = ask.traffic.others;
     for flow in ask.traffic.flows() {
         if let Some(entry) = ask.card.entry(&flow.key) {
             loads[entry] += flow.frames;
+        } else if let Some(load) =
+            ask.card.queue(&flow.key).and_then(|queue| fixed.get_mut(queue as usize))
+        {
+            *load += flow.frames;
         }
     }
-    // Frames without a hash are in queue 0, whatever the table says.
-    let moved = level(&mut entries, &loads, ask.queues() as usize, ask.traffic.others);
+    let moved = level(&mut entries, &loads, fixed);
     if moved > 0 {
         let why = format!("{moved} entries move from queues with more frames than the mean");
         wish.change(Setting::Table, table_text(&entries), &why);
@@ -41,11 +47,10 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     biggest(ask, wish);
 }
 
-/// Moves entries between queues until no move lowers the larger of two loads. Returns how many entries moved.
-fn level(entries: &mut [u32], loads: &[u64], queues: usize, fixed: u64) -> usize {
+/// Moves entries between queues until no move lowers the larger of two loads. `sums` has what each queue receives by
+/// other ways than the table. Returns how many entries moved.
+fn level(entries: &mut [u32], loads: &[u64], mut sums: Vec<u64>) -> usize {
     let before = entries.to_vec();
-    let mut sums = vec![0_u64; queues.max(1)];
-    sums[0] = fixed;
     for (queue, load) in entries.iter().zip(loads) {
         if let Some(sum) = sums.get_mut(*queue as usize) {
             *sum += load;
@@ -106,7 +111,9 @@ mod tests {
                 (0..queues).map(sum).max()
             };
             let before = most(&entries);
-            level(&mut entries, &loads, queues as usize, fixed);
+            let mut sums = vec![0; queues as usize];
+            sums[0] = fixed;
+            level(&mut entries, &loads, sums);
             prop_assert!(most(&entries) <= before);
             prop_assert!(entries.iter().all(|queue| *queue < queues));
         }

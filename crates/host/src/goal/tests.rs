@@ -7,7 +7,7 @@ use crate::setting::table;
 use flowyard_adapter::Profile;
 use std::collections::BTreeMap;
 
-fn traffic(flows: u32) -> Traffic {
+pub(super) fn traffic(flows: u32) -> Traffic {
     let mut traffic = Traffic::default();
     for number in 0..flows {
         let key = flow(number);
@@ -18,7 +18,7 @@ fn traffic(flows: u32) -> Traffic {
     traffic
 }
 
-fn flow(number: u32) -> FlowKey {
+pub(super) fn flow(number: u32) -> FlowKey {
     let client =
         std::net::Ipv4Addr::from(0x0a00_0000 + number.wrapping_mul(2_654_435_761) % 65_536);
     let server = std::net::Ipv4Addr::new(10, 9, 0, 1);
