@@ -135,6 +135,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
         boot: boot(machine),
         steps: plan.steps.clone(),
         present: present.cloned().collect(),
+        reset: reset_by(plan),
     };
     let mut journal = Journal::create(folder, &header).map_err(Failure::Journal)?;
     for (number, step) in plan.steps.iter().enumerate() {
@@ -230,6 +231,20 @@ fn one(
         return Err(why);
     }
     journal.done(number).map_err(|error| format!("the journal: {error}"))
+}
+
+/// The settings that the driver may reset because the plan changes the channels.
+fn reset_by(plan: &Plan) -> Settings {
+    let is_step = |setting: &Setting| plan.steps.iter().any(|step| step.setting == *setting);
+    let is_reset = |setting: &Setting| {
+        let of_queues = matches!(setting, Setting::Rps(_) | Setting::FlowCount(_));
+        of_queues || setting.absent().is_some() || follows_channels(&plan.steps, setting)
+    };
+    if !is_step(&Setting::Channels) {
+        return Settings::new();
+    }
+    let all = plan.made_for.iter().filter(|(setting, _)| is_reset(setting) && !is_step(setting));
+    all.map(|(setting, value)| (setting.clone(), value.clone())).collect()
 }
 
 /// Whether the driver itself may change the setting, because the steps change the channels.
@@ -328,6 +343,9 @@ fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failu
     }
     if foreign.is_empty() && failed.is_empty() {
         failed = again(machine, interface, steps, &begun);
+        if begun.iter().any(|&step| steps[step].setting == Setting::Channels) {
+            failed.extend(put_back(machine, interface, &journal.header.reset));
+        }
     }
     match (failed.is_empty(), foreign.is_empty()) {
         (true, true) => Ok(()),
@@ -364,6 +382,31 @@ fn again(
     failed
 }
 
+/// Restores what the driver has reset with the channels, although no step changed it.
+fn put_back(machine: &mut dyn Machine, interface: &str, reset: &Settings) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (setting, value) in reset {
+        let is_there = |machine: &dyn Machine| setting.get(machine, interface);
+        match (is_there(machine), setting.absent()) {
+            // A file that is gone has no setting; a rule that is another one is somebody's.
+            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => continue,
+            (Ok(now), _) if now == *value => continue,
+            (Ok(now), Some(absent)) if now != absent => continue,
+            _ => {}
+        }
+        match setting.set(machine, interface, value).and_then(|()| is_there(machine)) {
+            Ok(now) if now == *value => {}
+            Ok(now) => {
+                failed.push(format!("{setting} is {} instead of {}", short(&now), short(value)))
+            }
+            Err(error) => failed.push(reason(&setting.to_string(), &error)),
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod channel_tests;
 mod find;
 #[cfg(test)]
 mod rule_tests;

@@ -9,7 +9,7 @@ use flowyard_frame::FlowKey;
 
 use crate::cpus;
 use crate::rules::Matcher;
-use crate::setting::{Setting, Settings, table};
+use crate::setting::{Setting, Settings, queues, table};
 use crate::state::{State, fields_in};
 
 /// The receive side under given settings.
@@ -68,7 +68,7 @@ impl Card {
             rss,
             rules: Matcher::new(state, settings),
             why,
-            queues: state.queues().unwrap_or(1),
+            queues: queues(state, settings).unwrap_or(1),
             cpus: of_queue,
             rps: rps.filter(|(_, cpus)| !cpus.is_empty()).collect(),
         }
@@ -78,6 +78,12 @@ impl Card {
     #[must_use]
     pub fn why_not(&self) -> Option<&str> {
         if self.queues == 1 { None } else { self.why.as_deref() }
+    }
+
+    /// The number of queues.
+    #[must_use]
+    pub const fn queues(&self) -> u32 {
+        self.queues
     }
 
     /// The CPU that a queue interrupts, if it is one.

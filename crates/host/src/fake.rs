@@ -26,6 +26,8 @@ pub(crate) struct Fake {
     pub(crate) counters: Vec<(String, u64)>,
     /// The rules; `None`: the driver has none.
     pub(crate) rules: Option<Rules>,
+    /// Whether a change of channels drops all rules.
+    pub(crate) drops_rules: bool,
     /// Calls that change something, until the program is killed; `None`: it never is.
     pub(crate) left: Cell<Option<u32>>,
     /// Whether the call at which the program is killed still takes effect.
@@ -100,6 +102,7 @@ impl Fake {
             driver: "virtio_net".to_owned(),
             counters: names.collect(),
             rules: None,
+            drops_rules: false,
             left: Cell::new(None),
             takes_effect: false,
             management: Vec::new(),
@@ -116,6 +119,39 @@ impl Fake {
         (fake.rss, fake.fields) = (None, BTreeMap::new());
         fake.counters.clear();
         fake
+    }
+
+    /// Makes the files of a queue with the kernel's values, or removes them.
+    pub(crate) fn queue(&mut self, queue: u32, is_there: bool) {
+        let net = "/sys/class/net/eth0/queues";
+        for (name, text) in [
+            (format!("{net}/rx-{queue}/rps_cpus"), "0".to_owned()),
+            (format!("{net}/rx-{queue}/rps_flow_cnt"), "0".to_owned()),
+            (format!("{net}/tx-{queue}/xps_cpus"), cpus::mask(&[queue])),
+            (format!("{net}/tx-{queue}/xps_rxqs"), "0".to_owned()),
+        ] {
+            if is_there {
+                self.files.insert(name, format!("{text}\n"));
+            } else {
+                self.files.remove(&name);
+            }
+        }
+        // The interrupts stay, and begin anew on their first CPUs.
+        if is_there {
+            for name in ["smp_affinity_list", "effective_affinity_list"] {
+                self.files.insert(format!("/proc/irq/{}/{name}", 40 + queue), format!("{queue}\n"));
+            }
+        }
+    }
+
+    /// Changes the number of channels as another program would.
+    pub(crate) fn with_channels(mut self, combined: u32) -> Self {
+        let rules = self.rules.take();
+        let counts = Counts { combined, ..Counts::default() };
+        self.rss.iter_mut().for_each(|rss| rss.table = (0..128).map(|entry| entry % 4).collect());
+        self.set_channels("eth0", counts).unwrap();
+        self.rules = rules;
+        self
     }
 
     /// Counts a call that changes something. Returns whether it takes effect.
@@ -200,8 +236,16 @@ impl Machine for Fake {
             table.iter().enumerate().any(|(entry, queue)| *queue != entry as u32 % queues)
         };
         let table = self.rss.as_ref().map(|rss| rss.table.as_slice()).unwrap_or_default();
-        if is_users(table) && table.iter().any(|queue| *queue >= counts.combined) {
+        let rule = self.rules.as_ref().and_then(Rules::highest_queue);
+        if (is_users(table) && table.iter().any(|queue| *queue >= counts.combined))
+            || rule >= Some(counts.combined)
+        {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        (counts.combined..queues).for_each(|queue| self.queue(queue, false));
+        (queues..counts.combined).for_each(|queue| self.queue(queue, true));
+        if self.drops_rules && counts != self.channels.now {
+            self.rules.iter_mut().for_each(|rules| rules.list.clear());
         }
         // Drivers fill the table again.
         if counts != self.channels.now

@@ -11,6 +11,7 @@ use crate::state::{State, fields_in};
 use crate::traffic::Traffic;
 
 mod balance;
+mod channels;
 mod isolate;
 mod locality;
 mod symmetric;
@@ -51,7 +52,7 @@ impl std::fmt::Display for Goal {
 pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan {
     let settings = settings_of(state);
     let card = Card::new(state, &settings);
-    let ask = Ask { state, settings: &settings, card: &card, traffic };
+    let ask = Ask { state, settings: &settings, card: &card, traffic, planned: None };
     let mut wish = Wish::default();
     match goal {
         Goal::Balance => balance::wish(&ask, &mut wish),
@@ -101,7 +102,7 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
     let after = Card::new(state, &planned);
     let mut today = effect(state, &card, traffic);
     let mut then = effect(state, &after, traffic);
-    compare([(&mut today, &card), (&mut then, &after)], state);
+    compare([(&mut today, &card), (&mut then, &after)]);
     Plan {
         interface: state.interface.clone(),
         driver: state.driver.value().map(|driver| driver.name.clone()).unwrap_or_default(),
@@ -177,6 +178,8 @@ fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
     }
 }
 
+#[cfg(test)]
+mod channel_tests;
 #[cfg(test)]
 mod rule_tests;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Step;
-use crate::setting::Setting;
+use crate::setting::{Setting, Settings};
 
 /// The first line of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct Header {
     /// The rules that were there before the first step. What the steps make is none of these.
     #[serde(default)]
     pub present: Vec<Setting>,
+    /// Settings that the driver may reset because the steps change the channels, with the values to restore.
+    #[serde(default)]
+    pub reset: Settings,
 }
 
 /// An open journal, which no other process has open.

@@ -126,7 +126,7 @@ pub(crate) fn table_text(table: &[u32]) -> String {
     table.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-fn counts_text(counts: Counts) -> String {
+pub(crate) fn counts_text(counts: Counts) -> String {
     let Counts { rx, tx, other, combined } = counts;
     format!("rx {rx} tx {tx} other {other} combined {combined}")
 }
@@ -317,6 +317,13 @@ impl Setting {
     }
 }
 
+/// The number of queues that frames can arrive on under `settings`.
+pub(crate) fn queues(state: &State, settings: &Settings) -> Option<u32> {
+    let counts = settings.get(&Setting::Channels).and_then(|text| counts(text));
+    let queues = counts.map(|all| all.rx + all.combined).filter(|queues| *queues > 0);
+    queues.or_else(|| state.queues())
+}
+
 /// The queues of the entries of a table.
 pub(crate) fn table(value: &str) -> Option<Vec<u32>> {
     value.split(' ').map(|queue| queue.parse().ok()).collect()
@@ -340,7 +347,7 @@ fn table_command(interface: &str, table: &[u32]) -> String {
     format!("# ethtool cannot set single entries; nearest: {command}")
 }
 
-fn counts(value: &str) -> Option<Counts> {
+pub(crate) fn counts(value: &str) -> Option<Counts> {
     let words: Vec<_> = value.split(' ').collect();
     let ["rx", rx, "tx", tx, "other", other, "combined", combined] = words[..] else { return None };
     Some(Counts {

@@ -44,6 +44,15 @@ impl Rules {
         Some(Listed { loc: location, bytes, rule })
     }
 
+    /// The highest queue that a rule steers to.
+    pub(super) fn highest_queue(&self) -> Option<u32> {
+        let queue = |bytes: &Request| match bytes.decode().ok()?.action {
+            RuleAction::Queue(queue) => Some(queue),
+            _ => None,
+        };
+        self.list.values().filter_map(queue).max()
+    }
+
     pub(super) fn insert(&mut self, rule: &Rule, location: u32, queues: u32) -> io::Result<u32> {
         let location = match (location, self.chooses) {
             (ANY_LOCATION, true) => (0..).find(|at| !self.list.contains_key(at)).unwrap(),

@@ -18,24 +18,25 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         }
         return;
     };
-    let mut loads = vec![0_u64; entries.len()];
-    // Frames that a rule steers, and frames without a hash, stay in their queues, whatever the table says.
-    let mut fixed = vec![0_u64; ask.queues().max(1) as usize];
-    fixed[0] = ask.traffic.others;
-    for flow in ask.traffic.flows() {
-        if let Some(entry) = ask.card.entry(&flow.key) {
-            loads[entry] += flow.frames;
-        } else if let Some(load) =
-            ask.card.queue(&flow.key).and_then(|queue| fixed.get_mut(queue as usize))
-        {
-            *load += flow.frames;
+    let before = entries.clone();
+    let (loads, mut fixed) = measured(ask, entries.len());
+    let moved = level(&mut entries, &loads, &mut fixed);
+    let more = super::channels::more(ask, &near, (&before, &loads), wish);
+    let ask = &match more {
+        Some((queues, table)) => {
+            let why = "the driver fills the table for the new channels; entries move to them from busy queues";
+            wish.change(Setting::Table, table_text(&table), why);
+            Ask { planned: Some(queues), ..*ask }
         }
-    }
-    let moved = level(&mut entries, &loads, fixed);
-    if moved > 0 {
-        let why = format!("{moved} entries move from queues with more frames than the mean");
-        wish.change(Setting::Table, table_text(&entries), &why);
-    }
+        None => {
+            if moved > 0 {
+                let why =
+                    format!("{moved} entries move from queues with more frames than the mean");
+                wish.change(Setting::Table, table_text(&entries), &why);
+            }
+            *ask
+        }
+    };
     let cpus: Vec<_> = (0..ask.queues()).map(|queue| ask.card.cpu_of(queue)).collect();
     let mut distinct: Vec<_> = cpus.iter().flatten().collect();
     distinct.sort_unstable();
@@ -47,9 +48,26 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     biggest(ask, wish);
 }
 
+/// The frames of each entry, and what each queue receives by other ways than the table: by rules, or without a hash.
+pub(super) fn measured(ask: &Ask<'_>, entries: usize) -> (Vec<u64>, Vec<u64>) {
+    let mut loads = vec![0_u64; entries];
+    let mut fixed = vec![0_u64; ask.queues().max(1) as usize];
+    fixed[0] = ask.traffic.others;
+    for flow in ask.traffic.flows() {
+        if let Some(entry) = ask.card.entry(&flow.key) {
+            loads[entry] += flow.frames;
+        } else if let Some(load) =
+            ask.card.queue(&flow.key).and_then(|queue| fixed.get_mut(queue as usize))
+        {
+            *load += flow.frames;
+        }
+    }
+    (loads, fixed)
+}
+
 /// Moves entries between queues until no move lowers the larger of two loads. `sums` has what each queue receives by
-/// other ways than the table. Returns how many entries moved.
-fn level(entries: &mut [u32], loads: &[u64], mut sums: Vec<u64>) -> usize {
+/// other ways than the table, and then what it receives. Returns how many entries moved.
+pub(super) fn level(entries: &mut [u32], loads: &[u64], sums: &mut [u64]) -> usize {
     let before = entries.to_vec();
     for (queue, load) in entries.iter().zip(loads) {
         if let Some(sum) = sums.get_mut(*queue as usize) {
@@ -113,7 +131,7 @@ mod tests {
             let before = most(&entries);
             let mut sums = vec![0; queues as usize];
             sums[0] = fixed;
-            level(&mut entries, &loads, sums);
+            level(&mut entries, &loads, &mut sums);
             prop_assert!(most(&entries) <= before);
             prop_assert!(entries.iter().all(|queue| *queue < queues));
         }

@@ -115,11 +115,19 @@ fn locality_places_interrupts_near_the_adapter() {
     let to = |setting: &Setting| {
         plan.steps.iter().find(|step| step.setting == *setting).map(|step| step.to.as_str())
     };
-    assert_eq!((to(&Setting::Affinity(42)), to(&Setting::Affinity(43))), (Some("0"), Some("1")));
+    assert_eq!(to(&Setting::Channels), Some("rx 0 tx 0 other 0 combined 2"));
     assert_eq!(
-        (to(&Setting::SockFlows), to(&Setting::FlowCount(3))),
-        (Some("32768"), Some("8192"))
+        (to(&Setting::SockFlows), to(&Setting::FlowCount(1))),
+        (Some("32768"), Some("16384"))
     );
+    // If the channels cannot be changed, queues share the CPUs of the node.
+    fake.rss.as_mut().unwrap().table[0] = 3;
+    let plan = made(&fake, &Goal::Locality);
+    let to = |setting: &Setting| {
+        plan.steps.iter().find(|step| step.setting == *setting).map(|step| step.to.as_str())
+    };
+    assert_eq!((to(&Setting::Affinity(42)), to(&Setting::Affinity(43))), (Some("0"), Some("1")));
+    assert_eq!(to(&Setting::FlowCount(3)), Some("8192"));
     assert!(
         plan.notes.iter().any(|note| note.contains("irqbalance (process 9)")),
         "{:?}",
