@@ -140,6 +140,10 @@ pub enum FdirKind {
     NotModelled {
         /// The number of rules that the driver takes; `None` where the device or its firmware decides.
         filters: Option<u32>,
+        /// Whether the driver takes rules for IP flows.
+        ip_flows: Support,
+        /// Whether the driver has RSS contexts, over which rules spread frames.
+        contexts: Support,
     },
 }
 

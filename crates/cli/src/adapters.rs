@@ -79,7 +79,7 @@ fn fdir(kind: FdirKind) -> String {
         FdirKind::None => "-".to_owned(),
         FdirKind::Ixgbe { .. } => "2K to 8K perfect or 8K to 32K signature".to_owned(),
         FdirKind::I40e { filters } | FdirKind::Ice { filters } => format!("{filters} filters"),
-        FdirKind::NotModelled { filters: Some(most) } => format!("{most} rules, not modelled"),
-        FdirKind::NotModelled { filters: None } => "rules, not modelled".to_owned(),
+        FdirKind::NotModelled { filters: Some(most), .. } => format!("{most} rules, not modelled"),
+        FdirKind::NotModelled { filters: None, .. } => "rules, not modelled".to_owned(),
     }
 }

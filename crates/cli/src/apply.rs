@@ -171,7 +171,8 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    let settings = plan.steps.iter().map(|step| step.setting.to_string()).collect();
+    // With the locations that the driver chose.
+    let settings = journal.steps().iter().map(|step| step.setting.to_string()).collect();
     args.common.report(interface, "applied", settings, Some(&journal.path))
 }
 
@@ -228,7 +229,7 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
 /// A plan that does not fit is bad input; all else is a failure.
 fn stop(failure: Failure) -> Stop {
     match failure {
-        Failure::Different(_) | Failure::Nothing(..) => bad_input(failure),
+        Failure::Different(_) | Failure::NotOurs(_) | Failure::Nothing(..) => bad_input(failure),
         _ => Stop::Failed(failure.into()),
     }
 }

@@ -106,7 +106,11 @@ fn text(state: &State) -> String {
         }
     }
     if let Some(rules) = state.rules.value() {
-        line("rules", format!("{} installed", rules.installed));
+        let most = rules.locations.map_or(String::new(), |most| format!(" at {most} locations"));
+        line("rules", format!("{} installed{most}", rules.installed));
+        for one in &rules.list {
+            line("rule", format!("{}: {}", one.location, one.rule));
+        }
     }
     if let Some(one) = state.coalesce.value() {
         let adaptive = if one.adaptive_rx { ", adaptive" } else { "" };

@@ -6,9 +6,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use flowyard_adapter::fdir::Pballoc;
-use flowyard_adapter::rules::{Driver, Rule, Target, Verdict, compile};
+use flowyard_adapter::rules::{Driver, Rule, RuleAction, Target, Verdict, compile};
 use flowyard_host::ntuple::{ANY_LOCATION, Request, SIZE};
 
+const GRXFH: u32 = 0x29;
 const GRXRINGS: u32 = 0x2d;
 const GRXCLSRLCNT: u32 = 0x2e;
 const GRXCLSRULE: u32 = 0x2f;
@@ -17,13 +18,13 @@ const SRXCLSRLDEL: u32 = 0x31;
 const SRXCLSRLINS: u32 = 0x32;
 
 /// The commands that the driver has.
-pub(crate) const KNOWN: [u32; 6] =
-    [GRXRINGS, GRXCLSRLCNT, GRXCLSRULE, GRXCLSRLALL, SRXCLSRLDEL, SRXCLSRLINS];
+pub(crate) const KNOWN: [u32; 7] =
+    [GRXFH, GRXRINGS, GRXCLSRLCNT, GRXCLSRULE, GRXCLSRLALL, SRXCLSRLDEL, SRXCLSRLINS];
 
 /// `RX_CLS_LOC_SPECIAL`.
 const CHOOSES: u64 = 1 << 31;
 /// Queues of the interface.
-const QUEUES: u64 = 64;
+pub(crate) const QUEUES: u32 = 64;
 /// Locations of the driver that takes every rule.
 const LOCATIONS: u32 = 4096;
 
@@ -51,7 +52,12 @@ pub(crate) fn answer(command: u32, given: &Request) -> Result<Answer, c_int> {
     let size = state.model.map_or(LOCATIONS, Target::locations);
     let loc = given.location();
     match command {
-        GRXRINGS => Ok(Answer::Data { data: QUEUES, count: None }),
+        GRXRINGS => Ok(Answer::Data { data: QUEUES.into(), count: None }),
+        // The ports of TCP and UDP, and the addresses of all types.
+        GRXFH => {
+            let has_ports = matches!(given.flow_type(), 1 | 2 | 5 | 6);
+            Ok(Answer::Data { data: if has_ports { 0xf0 } else { 0x30 }, count: None })
+        }
         GRXCLSRLCNT => {
             let chooses = if state.model.is_none() { CHOOSES } else { 0 };
             let count = Some(state.rules.len() as u32);
@@ -86,10 +92,45 @@ pub(crate) fn answer(command: u32, given: &Request) -> Result<Answer, c_int> {
     }
 }
 
+/// The folder of the driver's state.
+pub(crate) fn folder() -> Option<PathBuf> {
+    std::env::var_os("FLOWYARD_ETHSHIM").map(PathBuf::from)
+}
+
+/// The name of the model: ixgbe, i40e, ice, or `any`.
+fn name(folder: &std::path::Path) -> Option<String> {
+    Some(fs::read_to_string(folder.join("model")).ok()?.trim().to_owned())
+}
+
+/// The name of the driver.
+pub(crate) fn driver() -> Option<String> {
+    // The driver of Linux that takes most rules, and has RSS contexts.
+    name(&folder()?).map(|name| if name == "any" { "mlx5_core".to_owned() } else { name })
+}
+
+/// Whether a rule spreads over an RSS context.
+pub(crate) fn uses_context(context: u32) -> bool {
+    State::load().is_some_and(|state| {
+        state.rules.iter().filter_map(|rule| rule.decode().ok()).any(
+            |rule| matches!(rule.action, RuleAction::Context { context: of, .. } if of == context),
+        )
+    })
+}
+
+/// The highest queue of the rules.
+pub(crate) fn highest_queue() -> Option<u32> {
+    let rules = State::load()?.rules;
+    let queue = |rule: &Request| match rule.decode().ok()?.action {
+        RuleAction::Queue(queue) => Some(queue),
+        _ => None,
+    };
+    rules.iter().filter_map(queue).max()
+}
+
 impl State {
     fn load() -> Option<Self> {
-        let folder = PathBuf::from(std::env::var_os("FLOWYARD_ETHSHIM")?);
-        let model = match fs::read_to_string(folder.join("model")).ok()?.trim() {
+        let folder = folder()?;
+        let model = match name(&folder)?.as_str() {
             "ixgbe" => Some(Target::E82599 { pballoc: Pballoc::K64, driver: Driver::InTree }),
             "i40e" => Some(Target::I40e { guaranteed: 512, best_effort: 7168 }),
             "ice" => Some(Target::Ice),

@@ -1,9 +1,10 @@
-//! A network driver with rules (`ethtool -N`) for machines whose adapters have none, for tests only.
+//! A network driver with rules (`ethtool -N`) and RSS contexts (`ethtool -X`) for machines whose adapters have none, for
+//! tests only.
 //!
 //! ```text
 //!  ethtool -N eth9 ...  ──┐  LD_PRELOAD=libflowyard_ethshim.so
 //!  flowyard_host::ntuple ─┴──> ioctl(SIOCETHTOOL) ──> driver ──> verdict of the adapter's model
-//!                                                        └────> FLOWYARD_ETHSHIM/{rules,passed}
+//!                                                        └────> FLOWYARD_ETHSHIM/{rules,passed,rss,channels}
 //! ```
 //!
 //! The library replaces `ioctl` in the program that it is preloaded into. Requests of ethtool for the interface `eth9`
@@ -12,4 +13,6 @@
 //! Thread-safety: the state is read and written by each request; the tests run one program at a time.
 
 mod driver;
+mod rss;
 mod shim;
+mod words;

@@ -7,9 +7,13 @@ use std::ffi::{CStr, c_int, c_ulong, c_void};
 use flowyard_host::ntuple::{Request, SIZE};
 
 use crate::driver::{self, Answer};
+use crate::words;
 
 /// The interface that the driver has.
 const INTERFACE: &[u8] = b"eth9";
+
+/// Its index, which no other interface has.
+const INDEX: c_int = 1_000_009;
 
 /// Offsets in struct `ethtool_rxnfc`.
 const DATA: usize = 8;
@@ -32,6 +36,16 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
             return unsafe { answer(ifreq.ifr_ifru.ifru_data.cast()) };
         }
     }
+    if request == libc::SIOCGIFINDEX as c_ulong && !argument.is_null() {
+        // SAFETY: the argument of SIOCGIFINDEX is a struct ifreq.
+        let ifreq = unsafe { &mut *argument.cast::<libc::ifreq>() };
+        // SAFETY: as above.
+        let name = unsafe { CStr::from_ptr(ifreq.ifr_name.as_ptr()) };
+        if name.to_bytes() == INTERFACE {
+            ifreq.ifr_ifru.ifru_ifindex = INDEX;
+            return 0;
+        }
+    }
     // SAFETY: the arguments are the caller's.
     unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int }
 }
@@ -42,7 +56,11 @@ unsafe fn answer(data: *mut u8) -> c_int {
     // SAFETY: every request begins with its command.
     let command = unsafe { data.cast::<u32>().read_unaligned() };
     if !driver::KNOWN.contains(&command) {
-        return fail(libc::EOPNOTSUPP);
+        // SAFETY: as above, and the request has the room that its command says.
+        return match unsafe { words::answer(command, data) } {
+            Ok(()) => 0,
+            Err(errno) => fail(errno),
+        };
     }
     let mut bytes = [0; SIZE];
     // SAFETY: the requests of these commands are a struct ethtool_rxnfc of SIZE bytes.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  apply:  compare with `made_for` ─> journal on the disk ─> step: still `from`? set, read back ─> all read back
+//!                                                         rule whose location the driver chooses: the location is journalled
 //!  undo:   newest step first: still `to`? set to `from` ─> all read back ─> journal deleted
 //! ```
 //!
@@ -25,6 +26,9 @@ pub enum Failure {
     /// The machine is not the one that the plan was made for. Nothing was changed.
     #[error("the machine is not as it was when the plan was made: {}; make a new plan", .0.join("; "))]
     Different(Vec<String>),
+    /// The plan would change or delete what another program made. Nothing was changed.
+    #[error("the plan changes what is not flowyard's: {}; it only makes rules, and deletes those that it made", .0.join("; "))]
+    NotOurs(Vec<String>),
     /// The file of the journal cannot be written or read. Nothing was changed.
     #[error("the journal: {0}")]
     Journal(io::Error),
@@ -74,25 +78,28 @@ pub(crate) fn boot(machine: &dyn Machine) -> String {
 /// How the machine differs from the one that the plan was made for: one line for each setting.
 #[must_use]
 pub fn differences(made_for: &Settings, now: &Settings) -> Vec<String> {
-    let none = || "not known".to_owned();
+    let none = |setting: &Setting| setting.absent().unwrap_or("not known").to_owned();
     let mut all: Vec<String> = made_for
         .iter()
         .filter(|(setting, value)| now.get(setting) != Some(value))
         .map(|(setting, value)| {
-            let now = now.get(setting).cloned().unwrap_or_else(none);
+            let now = now.get(setting).cloned().unwrap_or_else(|| none(setting));
             format!("{setting} was {} and is {}", short(value), short(&now))
         })
         .collect();
     let new = now.iter().filter(|(setting, _)| !made_for.contains_key(setting));
-    all.extend(
-        new.map(|(setting, value)| format!("{setting} was not known and is {}", short(value))),
-    );
+    all.extend(new.map(|(setting, value)| {
+        format!("{setting} was {} and is {}", none(setting), short(value))
+    }));
     all
 }
 
-/// A value in one line of a message.
+/// A value in one line of a message. Rules are shown whole: they differ anywhere.
 fn short(value: &str) -> String {
     const MOST: usize = 40;
+    if value.starts_with("flow-type") {
+        return format!("'{value}'");
+    }
     match value.char_indices().nth(MOST) {
         Some((at, _)) => format!("'{}...'", &value[..at]),
         None => format!("'{value}'"),
@@ -115,11 +122,20 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
     if !different.is_empty() {
         return Err(Failure::Different(different));
     }
+    let foreign = |step: &&Step| step.setting.absent().is_some_and(|absent| step.from != absent);
+    let foreign: Vec<_> = plan.steps.iter().filter(foreign).collect();
+    if !foreign.is_empty() {
+        let name = |step: &&Step| format!("{} is {}", step.setting, short(&step.from));
+        return Err(Failure::NotOurs(foreign.iter().map(name).collect()));
+    }
+    let present = plan.made_for.keys().filter(|setting| setting.absent().is_some());
     let header = Header {
         interface: interface.clone(),
         index: state.index,
         boot: boot(machine),
         steps: plan.steps.clone(),
+        present: present.cloned().collect(),
+        reset: reset_by(plan),
     };
     let mut journal = Journal::create(folder, &header).map_err(Failure::Journal)?;
     for (number, step) in plan.steps.iter().enumerate() {
@@ -128,13 +144,37 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
         }
     }
     // Later steps, or another program, may have changed what earlier ones set.
-    for step in last_steps(&plan.steps) {
+    let steps = journal.steps();
+    for step in last_steps(&steps) {
         let now = step.setting.get(machine, interface);
         if let Some(why) = not_there(&step.setting, &now, &step.to) {
             return Err(give_up(machine, journal, &step.setting, why));
         }
     }
+    // Rules of others are theirs: a change that made the driver drop one is taken back.
+    for (setting, value) in others(plan) {
+        if let Some(why) = changed(setting, &setting.get(machine, interface), value) {
+            return Err(give_up(machine, journal, setting, why));
+        }
+    }
     Ok(journal)
+}
+
+/// What the plan leaves as it is although a change could make the driver drop it.
+fn others(plan: &Plan) -> impl Iterator<Item = (&Setting, &String)> {
+    let is_step = |setting: &Setting| plan.steps.iter().any(|step| step.setting == *setting);
+    plan.made_for.iter().filter(move |(setting, _)| setting.absent().is_some() && !is_step(setting))
+}
+
+/// Why a setting that the plan does not change is not as it was.
+fn changed(setting: &Setting, now: &io::Result<String>, was: &str) -> Option<String> {
+    match now {
+        Ok(value) if value == was => None,
+        Ok(value) => {
+            Some(format!("it was {} and is {} after the change", short(was), short(value)))
+        }
+        Err(error) => Some(reason(&format!("reading {setting}"), error)),
+    }
 }
 
 /// The steps without those whose setting a later step changes again.
@@ -170,12 +210,41 @@ fn one(
         return Err(format!("it is {now} and was {from} a moment ago: another program changed it"));
     }
     journal.begin(number).map_err(|error| format!("the journal: {error}"))?;
-    let set = setting.set(machine, &interface, to);
-    set.map_err(|error| reason(&format!("setting it to {}", short(to)), &error))?;
-    if let Some(why) = not_there(setting, &setting.get(machine, &interface), to) {
+    let wrong = |error: &io::Error| reason(&format!("setting it to {}", short(to)), error);
+    let chosen;
+    let setting = if setting.is_new() {
+        chosen = setting.make(machine, &interface, to).map_err(|error| wrong(&error))?;
+        let written = journal.made(number, chosen.clone());
+        written.map_err(|error| format!("the journal: {error}"))?;
+        &chosen
+    } else {
+        setting.set(machine, &interface, to).map_err(|error| wrong(&error))?;
+        setting
+    };
+    let now = setting.get(machine, &interface);
+    if let Some(why) = not_there(setting, &now, to) {
+        // A driver that made something else than it was told: that is this program's, too.
+        if let (Ok(_), Some(absent)) = (now, setting.absent()) {
+            let removed = setting.set(machine, &interface, absent);
+            removed.map_err(|error| format!("{why}; removing it: {error}"))?;
+        }
         return Err(why);
     }
     journal.done(number).map_err(|error| format!("the journal: {error}"))
+}
+
+/// The settings that the driver may reset because the plan changes the channels.
+fn reset_by(plan: &Plan) -> Settings {
+    let is_step = |setting: &Setting| plan.steps.iter().any(|step| step.setting == *setting);
+    let is_reset = |setting: &Setting| {
+        let of_queues = matches!(setting, Setting::Rps(_) | Setting::FlowCount(_));
+        of_queues || setting.absent().is_some() || follows_channels(&plan.steps, setting)
+    };
+    if !is_step(&Setting::Channels) {
+        return Settings::new();
+    }
+    let all = plan.made_for.iter().filter(|(setting, _)| is_reset(setting) && !is_step(setting));
+    all.map(|(setting, value)| (setting.clone(), value.clone())).collect()
 }
 
 /// Whether the driver itself may change the setting, because the steps change the channels.
@@ -234,8 +303,10 @@ pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<U
         return Ok(Undone::Obsolete);
     }
     restore(machine, &mut journal)?;
-    let begun = journal.begun.iter().filter_map(|&step| journal.header.steps.get(step));
-    let mut settings: Vec<_> = begun.map(|step| step.setting.clone()).collect();
+    let steps = journal.steps();
+    let begun = journal.begun.iter().filter_map(|&step| steps.get(step));
+    let made = begun.filter(|step| !step.setting.is_new());
+    let mut settings: Vec<_> = made.map(|step| step.setting.clone()).collect();
     settings.sort();
     settings.dedup();
     journal.delete().map_err(Failure::Journal)?;
@@ -244,9 +315,11 @@ pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<U
 
 /// Restores the settings that a journal names, the last change first.
 fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failure> {
-    let Header { interface, steps, .. } = &journal.header;
-    let begun: Vec<usize> = (0..steps.len()).filter(|step| journal.begun.contains(step)).collect();
     let (mut foreign, mut failed) = (Vec::new(), Vec::new());
+    find::unnamed(machine, journal, &mut foreign, &mut failed);
+    let (steps, interface) = (&journal.steps(), &journal.header.interface);
+    let is_begun = |step: &usize| journal.begun.contains(step) && !steps[*step].setting.is_new();
+    let begun: Vec<usize> = (0..steps.len()).filter(is_begun).collect();
     for &number in begun.iter().rev() {
         let Step { setting, from, to, .. } = &steps[number];
         match setting.get(machine, interface) {
@@ -270,6 +343,9 @@ fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failu
     }
     if foreign.is_empty() && failed.is_empty() {
         failed = again(machine, interface, steps, &begun);
+        if begun.iter().any(|&step| steps[step].setting == Setting::Channels) {
+            failed.extend(put_back(machine, interface, &journal.header.reset));
+        }
     }
     match (failed.is_empty(), foreign.is_empty()) {
         (true, true) => Ok(()),
@@ -312,5 +388,33 @@ fn again(
     failed
 }
 
+/// Restores what the driver has reset with the channels, although no step changed it.
+fn put_back(machine: &mut dyn Machine, interface: &str, reset: &Settings) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (setting, value) in reset {
+        let is_there = |machine: &dyn Machine| setting.get(machine, interface);
+        match (is_there(machine), setting.absent()) {
+            // A file that is gone has no setting; a rule that is another one is somebody's.
+            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => continue,
+            (Ok(now), _) if now == *value => continue,
+            (Ok(now), Some(absent)) if now != absent => continue,
+            _ => {}
+        }
+        match setting.set(machine, interface, value).and_then(|()| is_there(machine)) {
+            Ok(now) if now == *value => {}
+            Ok(now) => {
+                failed.push(format!("{setting} is {} instead of {}", short(&now), short(value)));
+            }
+            Err(error) => failed.push(reason(&setting.to_string(), &error)),
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod channel_tests;
+mod find;
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,22 @@
 //! What the adapter would do with a frame under given settings: queue and CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flowyard_adapter::Rss;
 use flowyard_adapter::rss::{FlowType, HashFields, Hfunc};
+use flowyard_adapter::rules::RuleAction;
 use flowyard_frame::FlowKey;
 
 use crate::cpus;
-use crate::setting::{Setting, Settings, table};
+use crate::rules::Matcher;
+use crate::setting::{Setting, Settings, queues, table};
 use crate::state::{State, fields_in};
 
 /// The receive side under given settings.
 #[derive(Clone, Debug)]
 pub struct Card {
     rss: Option<Rss>,
+    rules: Matcher,
     /// Why the queue of a flow is not known.
     why: Option<String>,
     queues: u32,
@@ -63,8 +66,9 @@ impl Card {
         });
         Self {
             rss,
+            rules: Matcher::new(state, settings),
             why,
-            queues: state.queues().unwrap_or(1),
+            queues: queues(state, settings).unwrap_or(1),
             cpus: of_queue,
             rps: rps.filter(|(_, cpus)| !cpus.is_empty()).collect(),
         }
@@ -82,6 +86,12 @@ impl Card {
         self.why.as_deref()
     }
 
+    /// The number of queues.
+    #[must_use]
+    pub const fn queues(&self) -> u32 {
+        self.queues
+    }
+
     /// The CPU that a queue interrupts, if it is one.
     #[must_use]
     pub fn cpu_of(&self, queue: u32) -> Option<u32> {
@@ -94,16 +104,39 @@ impl Card {
         self.rss.as_ref()?.hash(key)
     }
 
-    /// The entry of the table that decides the queue of a flow.
+    /// The entry of the table that decides the queue of a flow; `None` if the adapter computes no hash, or a rule
+    /// decides.
     #[must_use]
     pub fn entry(&self, key: &FlowKey) -> Option<usize> {
         let rss = self.rss.as_ref()?;
-        rss.hash(key).map(|hash| rss.index(hash).into())
+        let hash = rss.hash(key)?;
+        self.rules.lookup(key).is_none().then(|| rss.index(hash).into())
+    }
+
+    /// Rules whose matches are not modelled.
+    #[must_use]
+    pub fn unknown_rules(&self) -> &[Setting] {
+        &self.rules.unknown
+    }
+
+    /// What a rule does with a flow; `None` if no rule matches it.
+    pub(crate) fn rule(&self, key: &FlowKey) -> Option<RuleAction> {
+        self.rules.lookup(key)
+    }
+
+    /// The queues to which rules steer.
+    pub(crate) fn queues_of_rules(&self) -> BTreeSet<u32> {
+        self.rules.queues.clone()
     }
 
     /// The queue of a flow, if it is known.
     #[must_use]
     pub fn queue(&self, key: &FlowKey) -> Option<u32> {
+        match self.rules.lookup(key) {
+            Some(RuleAction::Queue(queue)) => return Some(queue),
+            Some(_) => return None,
+            None => {}
+        }
         match &self.rss {
             Some(rss) => Some(rss.queue(rss.hash(key)).into()),
             None => (self.queues == 1).then_some(0),

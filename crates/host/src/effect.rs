@@ -99,11 +99,11 @@ pub(crate) fn rounded(share: f64) -> f64 {
 }
 
 /// Sets the imbalance of two effects, in relation to the mean over the CPUs that either of them can use.
-pub(crate) fn compare(effects: [(&mut Effect, &Card); 2], state: &State) {
+pub(crate) fn compare(effects: [(&mut Effect, &Card); 2]) {
     let mut used: Vec<u32> = Vec::new();
     for (effect, card) in &effects {
         used.extend(effect.cpus.keys());
-        used.extend((0..state.queues().unwrap_or(0)).filter_map(|queue| card.cpu_of(queue)));
+        used.extend((0..card.queues()).filter_map(|queue| card.cpu_of(queue)));
     }
     used.sort_unstable();
     used.dedup();

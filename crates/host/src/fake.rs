@@ -5,11 +5,16 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
+use flowyard_adapter::rules::Rule;
+
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
-use crate::machine::{
-    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
-};
+use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
+use crate::ntuple::{Listed, Table};
+
+mod rules;
+
+pub(crate) use rules::Rules;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fake {
@@ -19,13 +24,15 @@ pub(crate) struct Fake {
     pub(crate) fields: BTreeMap<u32, u64>,
     pub(crate) driver: String,
     pub(crate) counters: Vec<(String, u64)>,
+    /// The rules; `None`: the driver has none.
+    pub(crate) rules: Option<Rules>,
+    /// Whether a change of channels drops all rules.
+    pub(crate) drops_rules: bool,
     /// Calls that change something, until the program is killed; `None`: it never is.
     pub(crate) left: Cell<Option<u32>>,
     /// Whether the call at which the program is killed still takes effect.
     pub(crate) takes_effect: bool,
     pub(crate) management: Vec<Management>,
-    /// The rules; `None`: the driver has none.
-    pub(crate) rules: Option<Rules>,
     /// A file that the kernel refuses to write.
     pub(crate) refused: Option<String>,
 }
@@ -94,10 +101,11 @@ impl Fake {
                 .collect(),
             driver: "virtio_net".to_owned(),
             counters: names.collect(),
+            rules: None,
+            drops_rules: false,
             left: Cell::new(None),
             takes_effect: false,
             management: Vec::new(),
-            rules: None,
             refused: None,
         }
     }
@@ -111,6 +119,39 @@ impl Fake {
         (fake.rss, fake.fields) = (None, BTreeMap::new());
         fake.counters.clear();
         fake
+    }
+
+    /// Makes the files of a queue with the kernel's values, or removes them.
+    pub(crate) fn queue(&mut self, queue: u32, is_there: bool) {
+        let net = "/sys/class/net/eth0/queues";
+        for (name, text) in [
+            (format!("{net}/rx-{queue}/rps_cpus"), "0".to_owned()),
+            (format!("{net}/rx-{queue}/rps_flow_cnt"), "0".to_owned()),
+            (format!("{net}/tx-{queue}/xps_cpus"), cpus::mask(&[queue])),
+            (format!("{net}/tx-{queue}/xps_rxqs"), "0".to_owned()),
+        ] {
+            if is_there {
+                self.files.insert(name, format!("{text}\n"));
+            } else {
+                self.files.remove(&name);
+            }
+        }
+        // The interrupts stay, and begin anew on their first CPUs.
+        if is_there {
+            for name in ["smp_affinity_list", "effective_affinity_list"] {
+                self.files.insert(format!("/proc/irq/{}/{name}", 40 + queue), format!("{queue}\n"));
+            }
+        }
+    }
+
+    /// Changes the number of channels as another program would.
+    pub(crate) fn with_channels(mut self, combined: u32) -> Self {
+        let rules = self.rules.take();
+        let counts = Counts { combined, ..Counts::default() };
+        self.rss.iter_mut().for_each(|rss| rss.table = (0..128).map(|entry| entry % 4).collect());
+        self.set_channels("eth0", counts).unwrap();
+        self.rules = rules;
+        self
     }
 
     /// Counts a call that changes something. Returns whether it takes effect.
@@ -195,8 +236,16 @@ impl Machine for Fake {
             table.iter().enumerate().any(|(entry, queue)| *queue != entry as u32 % queues)
         };
         let table = self.rss.as_ref().map(|rss| rss.table.as_slice()).unwrap_or_default();
-        if is_users(table) && table.iter().any(|queue| *queue >= counts.combined) {
+        let rule = self.rules.as_ref().and_then(Rules::highest_queue);
+        if (is_users(table) && table.iter().any(|queue| *queue >= counts.combined))
+            || rule >= Some(counts.combined)
+        {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        (counts.combined..queues).for_each(|queue| self.queue(queue, false));
+        (queues..counts.combined).for_each(|queue| self.queue(queue, true));
+        if self.drops_rules && counts != self.channels.now {
+            self.rules.iter_mut().for_each(|rules| rules.list.clear());
         }
         // Drivers fill the table again.
         if counts != self.channels.now
@@ -246,7 +295,9 @@ impl Machine for Fake {
     }
 
     fn features(&self, _: &str) -> io::Result<Vec<Feature>> {
-        Ok(vec![Feature { name: "rx-ntuple-filter".into(), on: false, changeable: false }])
+        let on = self.rules.as_ref().is_some_and(|rules| rules.on);
+        let changeable = self.rules.is_some();
+        Ok(vec![Feature { name: "rx-ntuple-filter".into(), on, changeable }])
     }
 
     fn coalesce(&self, _: &str) -> io::Result<Coalesce> {
@@ -257,7 +308,30 @@ impl Machine for Fake {
         Ok(self.counters.clone())
     }
 
-    fn rules(&self, _: &str) -> io::Result<Rules> {
-        self.rules.map_or_else(unsupported, Ok)
+    fn rules(&self, _: &str) -> io::Result<Table> {
+        self.is_killed()?;
+        self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.table()))
+    }
+
+    fn rule(&self, _: &str, location: u32) -> io::Result<Option<Listed>> {
+        self.is_killed()?;
+        self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.at(location)))
+    }
+
+    fn insert_rule(&mut self, _: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+        self.change()?;
+        let queues = self.channels.now.combined;
+        let location = match &mut self.rules {
+            Some(rules) => rules.insert(rule, location, queues)?,
+            None => return unsupported(),
+        };
+        self.is_killed().map(|()| location)
+    }
+
+    fn delete_rule(&mut self, _: &str, location: u32) -> io::Result<()> {
+        self.change()?;
+        let Some(rules) = &mut self.rules else { return unsupported() };
+        rules.list.remove(&location).ok_or_else(missing)?;
+        self.is_killed()
     }
 }

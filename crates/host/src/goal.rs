@@ -11,6 +11,7 @@ use crate::state::{State, fields_in};
 use crate::traffic::Traffic;
 
 mod balance;
+mod channels;
 mod isolate;
 mod locality;
 mod symmetric;
@@ -51,7 +52,7 @@ impl std::fmt::Display for Goal {
 pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan {
     let settings = settings_of(state);
     let card = Card::new(state, &settings);
-    let ask = Ask { state, settings: &settings, card: &card, traffic };
+    let ask = Ask { state, settings: &settings, card: &card, traffic, planned: None };
     let mut wish = Wish::default();
     match goal {
         Goal::Balance => balance::wish(&ask, &mut wish),
@@ -63,11 +64,12 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
     refuse_by_profile(state, &settings, &mut wish);
     let (mut steps, mut planned) = (Vec::new(), settings.clone());
     for (setting, (to, why)) in wish.changes {
-        match settings.get(&setting) {
-            Some(from) if *from == to => {}
+        match settings.get(&setting).map(String::as_str).or(setting.absent()) {
+            Some(from) if from == to => {}
             Some(from) => {
                 planned.insert(setting.clone(), to.clone());
-                steps.push(Step { setting, from: from.clone(), to, why });
+                let from = from.to_owned();
+                steps.push(Step { setting, from, to, why });
             }
             None => wish.refusals.push(unknown(state, &setting, &to)),
         }
@@ -80,6 +82,11 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
             "The driver does not tell the hashed fields of {}; the prediction assumes those of the profile {}.",
             names.join(", "),
             profile.name
+        ));
+    }
+    for rule in card.unknown_rules() {
+        wish.notes.push(format!(
+            "{rule} has fields that are not modelled; the prediction is without it."
         ));
     }
     for writer in &state.writers {
@@ -95,7 +102,7 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
     let after = Card::new(state, &planned);
     let mut today = effect(state, &card, traffic);
     let mut then = effect(state, &after, traffic);
-    compare([(&mut today, &card), (&mut then, &after)], state);
+    compare([(&mut today, &card), (&mut then, &after)]);
     Plan {
         interface: state.interface.clone(),
         driver: state.driver.value().map(|driver| driver.name.clone()).unwrap_or_default(),
@@ -125,6 +132,7 @@ fn unknown(state: &State, setting: &Setting, to: &str) -> Refusal {
         Setting::Key => "RSS key".to_owned(),
         Setting::Table => "RSS".to_owned(),
         Setting::Fields(flow) => format!("hash fields of {flow}"),
+        Setting::Rule(_) | Setting::NewRule(_) => "rules".to_owned(),
         Setting::Affinity(irq) => format!("affinity of interrupt {irq}"),
         Setting::Xps(queue) => format!("XPS CPUs of tx-{queue}"),
         Setting::SockFlows => "socket flow table of RFS".to_owned(),
@@ -170,5 +178,9 @@ fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
     }
 }
 
+#[cfg(test)]
+mod channel_tests;
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;

@@ -72,10 +72,6 @@ impl Guard<'_> {
             Carried::AnyFlow => return Some("can move connections".to_owned()),
             Carried::Route => return None,
         };
-        let has_rules = self.state.rules.value().is_some_and(|rules| rules.installed > 0);
-        if has_rules && !is_about_queues(setting) {
-            return Some("can move the connection: a rule may decide its queue".to_owned());
-        }
         let [old, new] = cards.each_ref().map(|card| card.queue(flow));
         if let (Some(old), Some(new)) = (old, new)
             && old != new
@@ -129,7 +125,10 @@ const fn is_modelled(setting: &Setting) -> bool {
 
 /// Whether the setting decides about the queue of a frame, and about nothing else.
 const fn is_about_queues(setting: &Setting) -> bool {
-    matches!(setting, Setting::Key | Setting::Table | Setting::Fields(_))
+    matches!(
+        setting,
+        Setting::Key | Setting::Table | Setting::Fields(_) | Setting::Rule(_) | Setting::NewRule(_)
+    )
 }
 
 #[cfg(test)]
@@ -137,7 +136,6 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use crate::goal::{Goal, plan};
-    use crate::machine::Rules;
     use crate::setting::table_text;
     use crate::traffic::Traffic;
     use flowyard_frame::{FlowKey, proto};
@@ -255,12 +253,17 @@ mod tests {
     #[test]
     fn rules_may_decide_the_queue() {
         let flow = flow(50_000);
-        let mut fake = managed(Carried::Flow(flow));
-        let (others, queue) = table(&fake, &flow, true);
-        let plan = steps(&fake, &[(Setting::Table, &others)]);
-        let other = steps(&fake, &[(Setting::Affinity(40 + (queue + 1) % 4), "0")]);
-        assert_eq!((dangers(&fake, &plan).len(), dangers(&fake, &other).len()), (0, 0));
-        fake.rules = Some(Rules { installed: 1, chooses_locations: false });
-        assert_eq!((dangers(&fake, &plan).len(), dangers(&fake, &other).len()), (0, 1));
+        let mut fake = Fake::with_rules("ixgbe");
+        fake.management = managed(Carried::Flow(flow)).management;
+        let (table, queue) = table(&fake, &flow, true);
+        let chosen = (queue + 2) % 4;
+        let affinity = |fake: &Fake, queue: u32| {
+            let other = ((queue + 1) % 4).to_string(); // queue n interrupts CPU n
+            dangers(fake, &steps(fake, &[(Setting::Affinity(40 + queue), &other)])).len()
+        };
+        assert_eq!((affinity(&fake, queue), affinity(&fake, chosen)), (1, 0));
+        fake.foreign_rule(&format!("flow-type tcp4 src-port 50000 action {chosen}"));
+        assert_eq!((affinity(&fake, queue), affinity(&fake, chosen)), (0, 1), "the rule decides");
+        assert_eq!(dangers(&fake, &steps(&fake, &[(Setting::Table, &table)])), [""; 0]);
     }
 }

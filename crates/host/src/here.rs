@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::{self, Write as _};
 
-use crate::machine::{
-    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
-};
+use flowyard_adapter::rules::Rule;
+
+use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
+use crate::ntuple::{Listed, Table};
 use crate::{management, ntuple, sys};
 
 /// The names of the interfaces in the network namespace of the calling thread.
@@ -97,7 +98,19 @@ impl Machine for Here {
         sys::counters(interface)
     }
 
-    fn rules(&self, interface: &str) -> io::Result<Rules> {
-        ntuple::count(interface)
+    fn rules(&self, interface: &str) -> io::Result<Table> {
+        ntuple::list(interface)
+    }
+
+    fn rule(&self, interface: &str, location: u32) -> io::Result<Option<Listed>> {
+        ntuple::at(interface, location)
+    }
+
+    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+        ntuple::insert_at(interface, rule, location)
+    }
+
+    fn delete_rule(&mut self, interface: &str, location: u32) -> io::Result<()> {
+        ntuple::delete(interface, location)
     }
 }

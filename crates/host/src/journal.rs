@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!  IFACE.1.journal   line 1: the interface, the boot, and every step with the value before and after
-//!                    "begin 0" "done 0" "begin 1" ...  "confirmed"
+//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "confirmed"
 //! ```
 //!
 //! The first line is complete on the disk before the first change; the others are appended and may be torn. A
 //! journal is deleted when its steps have been undone.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Step;
+use crate::setting::{Setting, Settings};
 
 /// The first line of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,6 +30,12 @@ pub struct Header {
     pub boot: String,
     /// The steps.
     pub steps: Vec<Step>,
+    /// The rules that were there before the first step. What the steps make is none of these.
+    #[serde(default)]
+    pub present: Vec<Setting>,
+    /// Settings that the driver may reset because the steps change the channels, with the values to restore.
+    #[serde(default)]
+    pub reset: Settings,
 }
 
 /// An open journal, which no other process has open.
@@ -41,6 +49,8 @@ pub struct Journal {
     pub begun: Vec<usize>,
     /// Steps after which the setting was read back.
     pub done: Vec<usize>,
+    /// What the driver chose for steps that let it choose.
+    pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
     file: File,
@@ -55,6 +65,8 @@ pub struct Contents {
     pub begun: Vec<usize>,
     /// Steps after which the setting was read back.
     pub done: Vec<usize>,
+    /// What steps turned out to be: a rule whose location the driver chose.
+    pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
 }
@@ -66,8 +78,8 @@ pub struct Contents {
 pub fn parse(text: &str) -> Result<Contents, serde_json::Error> {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let header = serde_json::from_str(first)?;
-    let (begun, done, confirmed) = progress(rest);
-    Ok(Contents { header, begun, done, confirmed })
+    let Progress { begun, done, made, confirmed } = progress(rest);
+    Ok(Contents { header, begun, done, made, confirmed })
 }
 
 /// The journals of an interface in `folder`, the oldest first.
@@ -122,6 +134,7 @@ impl Journal {
         // The new file has the lock before it gets the name.
         self.file = write(&self.path, &header, "begin 0\ndone 0\nbegin 1\n")?;
         (self.header, self.begun, self.done) = (header, vec![0, 1], vec![0]);
+        self.made.clear();
         Ok(())
     }
 
@@ -140,11 +153,11 @@ impl Journal {
         })?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let Contents { header, begun, done, confirmed } = parse(&text).map_err(|error| {
+        let Contents { header, begun, done, made, confirmed } = parse(&text).map_err(|error| {
             let what = format!("{}: this is not a journal: {error}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
-        Ok(Self { path: path.to_owned(), header, begun, done, confirmed, file })
+        Ok(Self { path: path.to_owned(), header, begun, done, made, confirmed, file })
     }
 
     /// Appends a line; when this returns, it is on the disk.
@@ -161,6 +174,29 @@ impl Journal {
         self.append(&format!("begin {step}"))?;
         self.begun.push(step);
         Ok(())
+    }
+
+    /// Records what the driver chose for a step.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn made(&mut self, step: usize, setting: Setting) -> io::Result<()> {
+        let written = self.append(&format!("made {step} {setting}"));
+        // It is made, whether or not this could be written.
+        self.made.insert(step, setting);
+        written
+    }
+
+    /// The steps, with what the driver chose in the place of `rule-new-N`.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = self.header.steps.clone();
+        for (number, step) in steps.iter_mut().enumerate() {
+            if let Some(setting) = self.made.get(&number) {
+                step.setting = setting.clone();
+            }
+        }
+        steps
     }
 
     /// Records that the setting of a step was read back.
@@ -214,19 +250,31 @@ pub fn confirm(path: &Path) -> io::Result<()> {
 /// When the file cannot be read.
 pub fn is_confirmed(path: &Path) -> io::Result<bool> {
     let text = fs::read_to_string(path)?;
-    Ok(progress(text.split_once('\n').map_or("", |(_, rest)| rest)).2)
+    Ok(progress(text.split_once('\n').map_or("", |(_, rest)| rest)).confirmed)
 }
 
-/// The steps that were begun, those that are done, and whether the change was confirmed. The last line may be
-/// torn: it counts only with its end.
-fn progress(text: &str) -> (Vec<usize>, Vec<usize>, bool) {
-    let (mut begun, mut done, mut confirmed) = (Vec::new(), Vec::new(), false);
+/// What the lines after the first one say.
+#[derive(Default)]
+struct Progress {
+    begun: Vec<usize>,
+    done: Vec<usize>,
+    made: BTreeMap<usize, Setting>,
+    confirmed: bool,
+}
+
+/// The last line may be torn: it counts only with its end.
+fn progress(text: &str) -> Progress {
+    let mut all = Progress::default();
     for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-        match line.split_once(' ') {
-            Some(("begin", step)) => begun.extend(step.parse::<usize>()),
-            Some(("done", step)) => done.extend(step.parse::<usize>()),
-            _ => confirmed |= line == "confirmed",
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["begin", step] => all.begun.extend(step.parse::<usize>()),
+            ["done", step] => all.done.extend(step.parse::<usize>()),
+            ["made", step, setting] => {
+                let setting = Setting::try_from(setting.to_owned());
+                all.made.extend(step.parse::<usize>().ok().zip(setting.ok()));
+            }
+            _ => all.confirmed |= line == "confirmed",
         }
     }
-    (begun, done, confirmed)
+    all
 }

@@ -33,6 +33,7 @@ mod plan;
 pub mod probe;
 mod prove;
 mod rebalance;
+mod rules;
 mod sample;
 mod setting;
 mod state;
@@ -47,9 +48,7 @@ pub use goal::{Goal, plan};
 pub use guard::dangers;
 pub use here::{Here, addresses, interfaces};
 pub use known::Known;
-pub use machine::{
-    Carried, Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss, Rules,
-};
+pub use machine::{Carried, Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
 pub use notice::{Notice, Notices};
 pub use plan::{Change, Observed, Plan, Refusal, Step};
 pub use prove::{CpuProof, FlowProof, ProbeProof, Proof, QueueProof, Seen};

@@ -5,9 +5,12 @@
 
 use std::io;
 
+use flowyard_adapter::rules::Rule;
 use flowyard_frame::FlowKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::ntuple::{Listed, Table};
 
 /// The driver of an interface (`ETHTOOL_GDRVINFO`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -85,15 +88,6 @@ pub struct Coalesce {
     pub adaptive_tx: bool,
 }
 
-/// Rules of an interface (`ETHTOOL_GRXCLSRLCNT`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
-pub struct Rules {
-    /// Number of rules that are installed.
-    pub installed: u32,
-    /// Whether the driver chooses locations itself (`RX_CLS_LOC_ANY`).
-    pub chooses_locations: bool,
-}
-
 /// A way by which the machine is managed over an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Management {
@@ -151,5 +145,11 @@ pub trait Machine {
     /// The driver's counters with their names, in the driver's order (`ethtool -S`).
     fn counters(&self, interface: &str) -> io::Result<Vec<(String, u64)>>;
     /// The rules.
-    fn rules(&self, interface: &str) -> io::Result<Rules>;
+    fn rules(&self, interface: &str) -> io::Result<Table>;
+    /// The rule at a location, if there is one.
+    fn rule(&self, interface: &str, location: u32) -> io::Result<Option<Listed>>;
+    /// Installs a rule at a location, or where the driver chooses ([`crate::ntuple::ANY_LOCATION`]). Returns its location.
+    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32>;
+    /// Deletes the rule at a location.
+    fn delete_rule(&mut self, interface: &str, location: u32) -> io::Result<()>;
 }

@@ -16,8 +16,6 @@ use std::io;
 
 use flowyard_adapter::rules::Rule;
 
-use crate::machine::Rules;
-
 mod call;
 mod layout;
 
@@ -62,17 +60,22 @@ pub fn list(interface: &str) -> io::Result<Table> {
     let (size, chooses, locations) = locations(interface)?;
     let mut rules = Vec::with_capacity(locations.len());
     for loc in locations {
-        let bytes = match call::one(interface, loc) {
-            Ok(bytes) => bytes,
-            // Somebody has deleted it since the locations were read.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        rules.push(Listed { loc, rule: bytes.decode(), bytes });
+        // If there is none, somebody has deleted it since the locations were read.
+        rules.extend(at(interface, loc)?);
     }
     Ok(Table { size: (size > 0).then_some(size), chooses, rules })
+}
+
+/// The rule at a location of `interface`, if there is one.
+///
+/// # Errors
+/// What the kernel or the driver returns.
+pub fn at(interface: &str, loc: u32) -> io::Result<Option<Listed>> {
+    match call::one(interface, loc) {
+        Ok(bytes) => Ok(Some(Listed { loc, rule: bytes.decode(), bytes })),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Installs a rule, and returns its location. A rule at the same location is replaced.
@@ -87,6 +90,14 @@ pub fn insert(interface: &str, rule: &Rule) -> io::Result<u32> {
         Some(loc) => loc,
         None => place(interface)?,
     };
+    insert_at(interface, rule, loc)
+}
+
+/// Installs a rule at `loc`, which may be [`ANY_LOCATION`] if the driver chooses locations. Returns its location.
+///
+/// # Errors
+/// What the driver returns.
+pub fn insert_at(interface: &str, rule: &Rule, loc: u32) -> io::Result<u32> {
     call::insert(interface, &Request::encode(rule, loc))
 }
 
@@ -104,15 +115,6 @@ pub fn restore(interface: &str, rule: &Listed) -> io::Result<u32> {
 /// What the driver returns: `ENOENT` or `EINVAL` if there is none.
 pub fn delete(interface: &str, loc: u32) -> io::Result<()> {
     call::delete(interface, loc)
-}
-
-/// The number of the rules of `interface`, and whether its driver chooses locations.
-///
-/// # Errors
-/// As of [`list`].
-pub fn count(interface: &str) -> io::Result<Rules> {
-    let (installed, data) = call::count(interface)?;
-    Ok(Rules { installed, chooses_locations: data & CHOOSES != 0 })
 }
 
 /// A location for a new rule.

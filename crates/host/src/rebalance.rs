@@ -196,6 +196,8 @@ impl Rebalancer {
             index: state.index,
             boot: boot(machine),
             steps: Vec::new(),
+            present: Vec::new(),
+            reset: Settings::new(),
         };
         Ok(Self {
             interface,

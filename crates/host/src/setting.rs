@@ -8,6 +8,8 @@
 //! | `fields.tcp4` | ethtool's letters, such as `sdfn`, or `nothing` |
 //! | `irq-42.affinity`, `tx-0.xps_cpus`, `rx-0.rps_cpus` | CPUs, such as `0-3,8`, or `none` |
 //! | `rx-0.rps_flow_cnt`, `rps_sock_flow_entries` | a number of entries |
+//! | `rule-7` | the rule at location 7 in ethtool's words, without its location, or `none` |
+//! | `rule-new-1` | the same; the driver chooses the location while the plan is applied |
 //!
 //! The order of the settings is the order in which they are changed: channels reset tables, so they come first;
 //! RPS and RFS come last, because they act on what the adapter delivers.
@@ -24,9 +26,12 @@ use crate::files::{self, SOCK_FLOW_ENTRIES, hex};
 use crate::flow_types::{fields_of, flow_type, letters};
 use crate::known::Known;
 use crate::machine::{Counts, Machine};
+use crate::ntuple::ANY_LOCATION;
+use crate::rules;
 use crate::state::State;
 
-/// A setting. As text it is what the table of the module shows.
+/// A setting: `channels`, `rss.key`, `rss.table`, `fields.TYPE`, `rule-LOCATION`, `rule-new-N` (the driver chooses the
+/// location), `irq-N.affinity`, `tx-N.xps_cpus`, `rps_sock_flow_entries`, `rx-N.rps_cpus`, `rx-N.rps_flow_cnt`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 #[schemars(with = "String")]
@@ -39,6 +44,10 @@ pub enum Setting {
     Table,
     /// The hashed fields of a flow type of ethtool.
     Fields(String),
+    /// The rule at a location.
+    Rule(u32),
+    /// A rule whose location the driver chooses; the number tells several of them apart.
+    NewRule(u32),
     /// The CPUs of an interrupt.
     Affinity(u32),
     /// The CPUs that transmit by a queue.
@@ -58,6 +67,8 @@ impl fmt::Display for Setting {
             Self::Key => f.write_str("rss.key"),
             Self::Table => f.write_str("rss.table"),
             Self::Fields(flow) => write!(f, "fields.{flow}"),
+            Self::Rule(location) => write!(f, "rule-{location}"),
+            Self::NewRule(number) => write!(f, "rule-new-{number}"),
             Self::Affinity(irq) => write!(f, "irq-{irq}.affinity"),
             Self::Xps(queue) => write!(f, "tx-{queue}.xps_cpus"),
             Self::SockFlows => f.write_str("rps_sock_flow_entries"),
@@ -88,6 +99,8 @@ impl TryFrom<String> for Setting {
             "rps_sock_flow_entries" => Some(Self::SockFlows),
             _ => fields()
                 .map(|name| Self::Fields(name.to_owned()))
+                .or_else(|| numbered("rule-new-", "").map(Self::NewRule))
+                .or_else(|| numbered("rule-", "").map(Self::Rule))
                 .or_else(|| numbered("irq-", ".affinity").map(Self::Affinity))
                 .or_else(|| numbered("tx-", ".xps_cpus").map(Self::Xps))
                 .or_else(|| numbered("rx-", ".rps_cpus").map(Self::Rps))
@@ -102,7 +115,8 @@ impl TryFrom<String> for Setting {
 /// The settings of an interface, with their values.
 pub type Settings = BTreeMap<Setting, String>;
 
-const NONE: &str = "none";
+/// The value of a setting without one.
+pub(crate) const NONE: &str = "none";
 
 pub(crate) fn cpu_text(cpus: &[u32]) -> String {
     if cpus.is_empty() { NONE.to_owned() } else { cpus::list(cpus) }
@@ -112,7 +126,7 @@ pub(crate) fn table_text(table: &[u32]) -> String {
     table.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-fn counts_text(counts: Counts) -> String {
+pub(crate) fn counts_text(counts: Counts) -> String {
     let Counts { rx, tx, other, combined } = counts;
     format!("rx {rx} tx {tx} other {other} combined {combined}")
 }
@@ -131,6 +145,9 @@ pub fn settings_of(state: &State) -> Settings {
     add(Setting::Table, table.map(|rss| table_text(&rss.table)));
     for (flow, fields) in &state.fields {
         add(Setting::Fields(flow.clone()), fields.value().cloned());
+    }
+    for one in state.rules.value().into_iter().flat_map(|rules| &rules.list) {
+        add(Setting::Rule(one.location), Some(one.rule.clone()));
     }
     let cpus = |cpus: &Known<Vec<u32>>| cpus.value().map(|cpus| cpu_text(cpus));
     for one in state.interrupts.value().into_iter().flatten() {
@@ -166,6 +183,16 @@ impl Setting {
         })
     }
 
+    /// The value of a setting that is not there, if it can be made: a rule.
+    pub(crate) fn absent(&self) -> Option<&'static str> {
+        matches!(self, Self::Rule(_) | Self::NewRule(_)).then_some(NONE)
+    }
+
+    /// Whether the name of the setting is chosen by the driver when it is made.
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self, Self::NewRule(_))
+    }
+
     /// The value now.
     ///
     /// # Errors
@@ -186,6 +213,10 @@ impl Setting {
             Self::Fields(flow) => {
                 letters(machine.fields(interface, flow_type(flow).unwrap_or_default())?)
             }
+            Self::Rule(location) => machine
+                .rule(interface, *location)?
+                .map_or_else(|| NONE.to_owned(), |listed| rules::listed(&listed)),
+            Self::NewRule(_) => NONE.to_owned(),
             _ => counts_text(machine.channels(interface)?.now),
         })
     }
@@ -214,7 +245,34 @@ impl Setting {
                 let bits = fields_of(value).ok_or_else(wrong)?;
                 machine.set_fields(interface, flow_type(flow).ok_or_else(wrong)?, bits)
             }
-            _ => machine.set_channels(interface, counts(value).ok_or_else(wrong)?),
+            Self::Rule(location) if value == NONE => machine.delete_rule(interface, *location),
+            Self::Rule(location) => {
+                let rule = rules::read(value).ok_or_else(wrong)?;
+                machine.insert_rule(interface, &rule, *location).map(drop)
+            }
+            Self::NewRule(_) => Err(wrong()),
+            Self::Channels => machine.set_channels(interface, counts(value).ok_or_else(wrong)?),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Makes a setting whose name the driver chooses, and returns the setting that it chose.
+    ///
+    /// # Errors
+    /// As of [`Self::set`].
+    pub(crate) fn make(
+        &self,
+        machine: &mut dyn Machine,
+        interface: &str,
+        value: &str,
+    ) -> io::Result<Self> {
+        let wrong = || invalid(self, value);
+        match self {
+            Self::NewRule(_) => {
+                let rule = rules::read(value).ok_or_else(wrong)?;
+                machine.insert_rule(interface, &rule, ANY_LOCATION).map(Self::Rule)
+            }
+            _ => Err(wrong()),
         }
     }
 
@@ -243,6 +301,11 @@ impl Setting {
                 let letters = if value == "nothing" { "r" } else { value };
                 format!("ethtool -N {interface} rx-flow-hash {flow} {letters}")
             }
+            Self::Rule(location) if value == NONE => {
+                format!("ethtool -N {interface} delete {location}")
+            }
+            Self::Rule(location) => format!("ethtool -N {interface} {value} loc {location}"),
+            Self::NewRule(_) => format!("ethtool -N {interface} {value}"),
             _ => {
                 let Counts { rx, tx, other, combined } = counts(value).unwrap_or_default();
                 let parts = [("rx", rx), ("tx", tx), ("other", other), ("combined", combined)];
@@ -252,6 +315,13 @@ impl Setting {
             }
         }
     }
+}
+
+/// The number of queues that frames can arrive on under `settings`.
+pub(crate) fn queues(state: &State, settings: &Settings) -> Option<u32> {
+    let counts = settings.get(&Setting::Channels).and_then(|text| counts(text));
+    let queues = counts.map(|all| all.rx + all.combined).filter(|queues| *queues > 0);
+    queues.or_else(|| state.queues())
 }
 
 /// The queues of the entries of a table; `None` if it is none. No adapter has more than 65536 queues.
@@ -280,7 +350,7 @@ fn table_command(interface: &str, table: &[u32]) -> String {
     format!("# ethtool cannot set single entries; nearest: {command}")
 }
 
-fn counts(value: &str) -> Option<Counts> {
+pub(crate) fn counts(value: &str) -> Option<Counts> {
     let words: Vec<_> = value.split(' ').collect();
     let ["rx", rx, "tx", tx, "other", other, "combined", combined] = words[..] else { return None };
     Some(Counts {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::known::Known;
-use crate::machine::{Channels, Coalesce, Driver, Feature, Rules};
+use crate::machine::{Channels, Coalesce, Driver, Feature};
 
 pub(crate) mod counters;
 mod interrupts;
@@ -42,8 +42,8 @@ pub struct State {
     pub fields: BTreeMap<String, Known<String>>,
     /// The features of the interface.
     pub features: Known<Vec<Feature>>,
-    /// Number of rules (ntuple).
-    pub rules: Known<Rules>,
+    /// The rules (ntuple).
+    pub rules: Known<RulesState>,
     /// When the adapter interrupts.
     pub coalesce: Known<Coalesce>,
     /// The receive queues of the kernel.
@@ -83,6 +83,29 @@ pub struct Context {
     /// Its settings.
     #[serde(flatten)]
     pub rss: RssState,
+}
+
+/// The rules of an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct RulesState {
+    /// Number of rules that are installed.
+    pub installed: u32,
+    /// Whether the driver chooses locations itself (`RX_CLS_LOC_ANY`).
+    pub chooses_locations: bool,
+    /// Number of locations; `null` if the driver does not tell.
+    pub locations: Option<u32>,
+    /// The rules, by location.
+    pub list: Vec<RuleState>,
+}
+
+/// A rule.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct RuleState {
+    /// Its location.
+    pub location: u32,
+    /// The rule in ethtool's words, without its location; or `raw` and the bytes of the driver, if `ethtool -N` has no
+    /// words for it.
+    pub rule: String,
 }
 
 /// A receive queue of the kernel.

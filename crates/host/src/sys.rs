@@ -42,8 +42,29 @@ const RXFH: usize = 6;
 const NO_TABLE: u32 = u32::MAX;
 
 pub(crate) fn index(interface: &str) -> io::Result<u32> {
+    let mut request = ifreq(interface)?;
     let fd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    rustix::net::netdevice::name_to_index(&fd, interface).map_err(io::Error::from)
+    // SAFETY: the socket is open, and the kernel writes the index into the request.
+    let got = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFINDEX as _, &raw mut request) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written this part of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+/// A request about an interface.
+fn ifreq(interface: &str) -> io::Result<libc::ifreq> {
+    let name = interface.as_bytes();
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    // SAFETY: an ifreq is plain numbers, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    Ok(request)
 }
 
 /// The addresses of an interface; none if they cannot be read.
@@ -299,16 +320,8 @@ fn text(words: &[u32]) -> String {
 /// # Safety
 /// `words` must have room for what the kernel writes for the command in its first word.
 pub(crate) unsafe fn call(interface: &str, words: &mut [u32]) -> io::Result<()> {
-    let name = interface.as_bytes();
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
+    let mut request = ifreq(interface)?;
     let fd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: an ifreq is plain numbers, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name) {
-        *to = *from as libc::c_char;
-    }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the socket is open, the request is complete, and the caller guarantees the room of the buffer.
     let got = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };

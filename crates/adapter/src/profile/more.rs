@@ -23,6 +23,11 @@ const PLAIN: RssLimits = RssLimits {
     fragments_as_ip: Support::Unknown, // modelled as Yes, as Microsoft specifies
 };
 
+/// Rules that no model here describes.
+const fn not_modelled(filters: Option<u32>, ip_flows: Support, contexts: Support) -> FdirKind {
+    FdirKind::NotModelled { filters, ip_flows, contexts }
+}
+
 /// mlx5 of Linux 6.17. `en/rqt.h`: at least 256 entries, and at least twice the number of channels, rounded up to a
 /// power of two (`mlx5e_rqt_size`); kernels before 6.6 have 128 or 256 for any number. `en.h`: 256 channels.
 /// `en/rss.c` (`rss_default_config`): TCP and UDP hash the ports, AH and ESP the addresses and the security parameter
@@ -61,7 +66,8 @@ pub(super) const CONNECTX: Profile = Profile {
     // lib/fs_ttc.c (mlx5_tunnel_inner_ft_supported) and en_fs.c (inner_ttc): GRE and IP in IP get a table of their own, which
     // hashes the inner header, if the device parses that tunnel; VXLAN and Geneve are UDP to it.
     tunnels: Tunnels::Unknown,
-    fdir: FdirKind::NotModelled { filters: Some(1024) }, // MAX_NUM_OF_ETHTOOL_RULES
+    // MAX_NUM_OF_ETHTOOL_RULES; en_fs_ethtool.c, en/rss.c
+    fdir: not_modelled(Some(1024), Support::Yes, Support::Yes),
     actions: None,
     atr: None,
     notes: &[
@@ -100,7 +106,7 @@ pub(super) const E82576: Profile = Profile {
     driver: "igb",
     rss: Some(IGB_RSS),
     tunnels: Tunnels::Outer,
-    fdir: FdirKind::NotModelled { filters: Some(16) }, // IGB_MAX_RXNFC_FILTERS
+    fdir: not_modelled(Some(16), Support::No, Support::No), // IGB_MAX_RXNFC_FILTERS
     actions: None,
     atr: None,
     notes: &[
@@ -142,7 +148,7 @@ pub(super) const IGC: Profile = Profile {
     driver: "igc",
     rss: Some(RssLimits { queues: Some(4), ..IGB_RSS }),
     tunnels: Tunnels::Outer,
-    fdir: FdirKind::NotModelled { filters: Some(64) }, // IGC_MAX_RXNFC_RULES
+    fdir: not_modelled(Some(64), Support::No, Support::No), // IGC_MAX_RXNFC_RULES
     actions: None,
     atr: None,
     notes: &[
@@ -164,8 +170,9 @@ pub(super) const BNXT: Profile = Profile {
     title: "Broadcom NetXtreme-C and NetXtreme-E (BCM573xx, BCM574xx)",
     driver: "bnxt_en",
     rss: Some(BNXT_RSS),
-    tunnels: Tunnels::Unknown,                           // no source
-    fdir: FdirKind::NotModelled { filters: Some(4096) }, // BNXT_NTP_FLTR_MAX_FLTR
+    tunnels: Tunnels::Unknown, // no source
+    // BNXT_NTP_FLTR_MAX_FLTR; contexts depend on the chip and its firmware
+    fdir: not_modelled(Some(4096), Support::Yes, Support::Unknown),
     actions: None,
     atr: None,
     notes: &[
@@ -242,8 +249,8 @@ pub(super) const GVE: Profile = Profile {
         changeable: Changeable::Nothing,
         ..PLAIN
     }),
-    tunnels: Tunnels::Unknown,                     // no source
-    fdir: FdirKind::NotModelled { filters: None }, // the device states its number
+    tunnels: Tunnels::Unknown, // no source
+    fdir: not_modelled(None, Support::Unknown, Support::Unknown), // the device states its number
     actions: None,
     atr: None,
     notes: &[

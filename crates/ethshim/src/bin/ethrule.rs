@@ -1,12 +1,31 @@
-//! Calls `flowyard_host::ntuple` in a process of its own, so that the shim can be preloaded into it.
+//! Calls `flowyard_host` in a process of its own, so that the shim can be preloaded into it.
 //!
 //! `ethrule IFACE add` reads rules, one in each line, and prints the location or the error of each;
-//! `ethrule IFACE list` prints the rules; `ethrule IFACE delete LOC` deletes one.
+//! `ethrule IFACE list` prints the rules; `ethrule IFACE delete LOC` deletes one;
+//! `ethrule IFACE plan GOAL FILE` writes a plan for some flows, `apply FILE JOURNAL` applies it and `undo JOURNAL` undoes it.
 
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use flowyard_adapter::rules::parse;
-use flowyard_host::ntuple;
+use flowyard_frame::FlowKey;
+use flowyard_host::{Failure, Goal, Here, State, Traffic, apply, ntuple, undo};
+
+fn said(failure: Failure) -> io::Error {
+    io::Error::other(failure.to_string())
+}
+
+/// A plan that isolates a flow from 200 others.
+fn plan(interface: &str, flow: &str, file: &Path) -> io::Result<()> {
+    let flow: FlowKey = flow.parse().map_err(io::Error::other)?;
+    let mut traffic = Traffic::default();
+    for number in 0..200 {
+        traffic.count(FlowKey { sport: 1000 + 7 * number, ..flow }, false, &[]);
+    }
+    let state = State::read(&Here, interface)?;
+    let plan = flowyard_host::plan(&state, &Goal::Isolate(flow), &traffic, "test");
+    std::fs::write(file, serde_json::to_string(&plan)?)
+}
 
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,6 +56,18 @@ fn main() -> io::Result<()> {
         [interface, "delete", loc] => {
             ntuple::delete(interface, loc.parse().map_err(io::Error::other)?)
         }
-        _ => Err(io::Error::other("use: ethrule IFACE add|list|delete LOC")),
+        [interface, "plan", flow, file] => plan(interface, flow, Path::new(file)),
+        [_, "apply", file, journal] => {
+            let plan = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+            let journal = apply(&mut Here, &plan, Path::new(journal)).map_err(said)?;
+            journal
+                .steps()
+                .iter()
+                .try_for_each(|step| writeln!(out, "{} {}", step.setting, step.to))
+        }
+        [interface, "undo", journal] => {
+            undo(&mut Here, interface, Path::new(journal)).map(drop).map_err(said)
+        }
+        _ => Err(io::Error::other("use: ethrule IFACE add|list|delete|plan|apply|undo")),
     }
 }

@@ -1,5 +1,6 @@
 //! The rules of flowyard and those of the real `ethtool`, against the same driver.
 
+mod plans;
 mod rules;
 
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use flowyard_testkit::harness::Need;
 
 flowyard_testkit::tests! {
+    mod plans needs [Need::Program("ethtool")],
     mod rules needs [Need::Program("ethtool")],
 }
 
@@ -49,6 +51,12 @@ impl Fake {
 
     /// What flowyard does, in a process of its own.
     fn flowyard(&self, arguments: &[&str], stdin: &str) -> String {
+        let output = self.try_flowyard(arguments, stdin);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn try_flowyard(&self, arguments: &[&str], stdin: &str) -> Output {
         use std::io::Write;
         let mut child = self
             .command(Path::new(env!("CARGO_BIN_EXE_ethrule")))
@@ -60,9 +68,7 @@ impl Fake {
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        child.wait_with_output().unwrap()
     }
 }
 

@@ -20,21 +20,25 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         }
         return;
     };
-    let mut loads = vec![0_u64; entries.len()];
-    for flow in ask.traffic.flows() {
-        if let Some(entry) = ask.card.entry(&flow.key) {
-            loads[entry] += flow.frames;
-        }
-    }
-    // Frames without a hash are in queue 0, whatever the table says.
-    let fixed: Vec<_> = (0..ask.queues().max(1))
-        .map(|queue| (queue, if queue == 0 { ask.traffic.others } else { 0 }))
-        .collect();
+    let before = entries.clone();
+    let (loads, fixed) = measured(ask, entries.len());
     let moved = level(&mut entries, Load { entries: &loads, fixed: &fixed }, 0, |_| true);
-    if moved > 0 {
-        let why = format!("{moved} entries move from queues with more frames than the mean");
-        wish.change(Setting::Table, table_text(&entries), &why);
-    }
+    let more = super::channels::more(ask, &near, (&before, &loads), wish);
+    let ask = &match more {
+        Some((queues, table)) => {
+            let why = "the driver fills the table for the new channels; entries move to them from busy queues";
+            wish.change(Setting::Table, table_text(&table), why);
+            Ask { planned: Some(queues), ..*ask }
+        }
+        None => {
+            if moved > 0 {
+                let why =
+                    format!("{moved} entries move from queues with more frames than the mean");
+                wish.change(Setting::Table, table_text(&entries), &why);
+            }
+            *ask
+        }
+    };
     let cpus: Vec<_> = (0..ask.queues()).map(|queue| ask.card.cpu_of(queue)).collect();
     let mut distinct: Vec<_> = cpus.iter().flatten().collect();
     distinct.sort_unstable();
@@ -44,6 +48,23 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         ask.one_cpu_each(&near, "queues share a CPU while another one is idle", wish);
     }
     biggest(ask, wish);
+}
+
+/// The frames of each entry, and what each queue receives by other ways than the table: by rules, or without a hash.
+pub(super) fn measured(ask: &Ask<'_>, entries: usize) -> (Vec<u64>, Vec<(u32, u64)>) {
+    let mut loads = vec![0_u64; entries];
+    let mut fixed: Vec<_> = (0..ask.queues().max(1)).map(|queue| (queue, 0)).collect();
+    fixed[0].1 = ask.traffic.others; // frames without a hash are in queue 0
+    for flow in ask.traffic.flows() {
+        if let Some(entry) = ask.card.entry(&flow.key) {
+            loads[entry] += flow.frames;
+        } else if let Some(load) =
+            ask.card.queue(&flow.key).and_then(|queue| fixed.get_mut(queue as usize))
+        {
+            load.1 += flow.frames;
+        }
+    }
+    (loads, fixed)
 }
 
 /// A remark on the largest flow if no table can level it.

@@ -1,45 +1,234 @@
-//! Isolation: the entry of the indirection table that a flow uses keeps its queue, and all other entries leave
-//! that queue.
+//! Isolation: a flow gets a queue of its own, in the way that moves fewer flows:
+//!
+//! ```text
+//!  by the table: the entry of the flow keeps its queue, and all other entries leave that queue
+//!  by a rule:    a rule (ethtool -N) steers the flow to a queue that all entries leave
+//! ```
+//!
+//! Entries that leave a queue go to the other queues that the table uses: a queue that it does not use may be
+//! another flow's own.
 
+use flowyard_adapter::rules::RuleAction;
 use flowyard_frame::FlowKey;
 
 use super::wish::{Ask, Wish};
+use crate::rules::{self, Limit, Taken};
 use crate::setting::{Setting, table, table_text};
 
-pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
-    let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
-    let (Some(mut entries), Some(entry)) = (entries, ask.card.entry(flow)) else {
-        let limit = ask.card.why_not().unwrap_or("the adapter computes no hash of this flow");
-        wish.refuse("a queue of its own for the flow", limit, "ETHTOOL_GRSSH");
-        return;
-    };
-    let queues = ask.queues();
-    if queues < 2 {
-        wish.refuse("a queue of its own for the flow", "there is one queue", "ETHTOOL_GCHANNELS");
-        return;
+/// One way to isolate the flow.
+struct Way {
+    /// The queue of the flow.
+    queue: u32,
+    /// The table with which nothing else comes there.
+    table: Vec<u32>,
+    /// Entries that move.
+    entries: usize,
+    /// Flows of the traffic that move, with the flow itself if it does.
+    moved: usize,
+}
+
+impl Way {
+    fn cost(&self) -> (usize, usize) {
+        (self.moved, self.entries)
     }
-    let own = entries[entry];
-    let others: Vec<u32> = (0..queues).filter(|queue| *queue != own).collect();
-    let mut turn = others.iter().copied().cycle();
-    let mut moved = 0;
-    for (at, queue) in entries.iter_mut().enumerate() {
-        if *queue == own && at != entry {
-            *queue = turn.next().unwrap_or(own);
-            moved += 1;
+}
+
+pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
+    const WHAT: &str = "a queue of its own for the flow";
+    let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
+    let (Some(entries), None) = (entries, ask.card.why_not()) else {
+        let why = ask.card.why_not().unwrap_or("the driver gives no indirection table");
+        let why = ask.state.rss.why().unwrap_or(why);
+        let (source, limit) = match why.split_once(": ") {
+            Some((source, limit)) if source.starts_with("ETHTOOL_") => (source, limit),
+            _ => ("ETHTOOL_GRSSH", why),
+        };
+        return wish.refuse(WHAT, limit, source);
+    };
+    if ask.queues() < 2 {
+        return wish.refuse(WHAT, "there is one queue", "ETHTOOL_GCHANNELS");
+    }
+    if let Some(action) = ask.card.rule(flow).filter(|_| rules::is_single(flow)) {
+        return steered(ask, flow, action, &entries, wish);
+    }
+    let by_table = if rules::is_single(flow) { by_table(ask, flow, &entries) } else { None };
+    let by_rule = by_rule(ask, flow, &entries);
+    let (by_rule, taken) = match (by_rule, judged(ask, flow)) {
+        (Some(way), Ok(taken)) => (Some(way), Some(taken)),
+        (_, Err(Limit { limit, source })) => {
+            wish.refuse(&format!("a rule that steers {flow} to a queue"), &limit, &source);
+            (None, None)
+        }
+        (None, Ok(_)) => {
+            let limit =
+                "every queue but queue 0 is used by rules, and queue 0 gets frames without a hash";
+            wish.refuse(
+                &format!("a rule that steers {flow} to a queue"),
+                limit,
+                "ETHTOOL_GRXCLSRLALL",
+            );
+            (None, None)
+        }
+    };
+    match (by_table, by_rule.zip(taken)) {
+        (None, None) => {
+            let limit =
+                "the adapter computes no hash of this flow, so no entry of the table is its own";
+            wish.refuse(WHAT, limit, "ETHTOOL_GRXFH");
+        }
+        (Some((way, shared)), None) => {
+            let why = format!(
+                "queue {} keeps the entry of the flow; {} entries leave it",
+                way.queue, way.entries
+            );
+            apply_table(ask, flow, &way, shared, &why, wish);
+        }
+        (Some((way, 0)), Some((other, _))) if way.cost() <= other.cost() => {
+            let why = format!(
+                "queue {} keeps the entry of the flow; {} entries leave it, which moves {} flows; a rule would move {}",
+                way.queue, way.entries, way.moved, other.moved
+            );
+            apply_table(ask, flow, &way, 0, &why, wish);
+        }
+        (by_table, Some((way, taken))) => {
+            let why = match by_table {
+                None => "no single entry of the table is the flow's own".to_owned(),
+                Some((_, shared @ 1..)) => {
+                    format!(
+                        "{shared} other flows of the traffic share the entry of the flow in the table"
+                    )
+                }
+                Some((other, _)) => {
+                    format!(
+                        "this moves {} flows; entries of the table alone would move {}",
+                        way.moved, other.moved
+                    )
+                }
+            };
+            apply_rule(ask, flow, &way, taken, &why, wish);
         }
     }
-    let why =
-        format!("queue {own} keeps entry {entry}, which the flow uses; {moved} entries leave it");
-    wish.change(Setting::Table, table_text(&entries), &why);
+}
+
+/// A rule steers the flow already: only its queue has to be freed of others.
+fn steered(ask: &Ask<'_>, flow: &FlowKey, action: RuleAction, entries: &[u32], wish: &mut Wish) {
+    let RuleAction::Queue(queue) = action else {
+        let limit = "a rule that is installed already decides about it, and flowyard changes no rules of others";
+        return wish.refuse("a queue of its own for the flow", limit, "ETHTOOL_GRXCLSRULE");
+    };
+    let way = way(ask, flow, entries, queue, None, Some(queue));
+    let why = format!("a rule steers the flow to queue {queue}; {} entries leave it", way.entries);
+    apply_table(ask, flow, &way, 0, &why, wish);
+}
+
+/// The driver's word about a rule for the flow. It does not depend on the queue, as far as the queue exists.
+fn judged(ask: &Ask<'_>, flow: &FlowKey) -> Result<Taken, Limit> {
+    rules::judge(ask.state, &rules::of_flow(flow, RuleAction::Queue(ask.queues() - 1)))
+}
+
+fn by_table(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<(Way, usize)> {
+    let entry = ask.card.entry(flow)?;
+    let own = entries[entry];
     let same = ask.traffic.flows().iter().filter(|other| ask.card.entry(&other.key) == Some(entry));
     let same = same.filter(|other| other.key.to_string() != flow.to_string()).count();
-    if same > 0 {
+    Some((way(ask, flow, entries, own, Some(entry), None), same))
+}
+
+/// The queue whose flows are fewest. Queue 0 gets frames without a hash, and queues of rules have other users.
+fn by_rule(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<Way> {
+    let taken = ask.card.queues_of_rules();
+    let free = (1..ask.queues()).filter(|queue| !taken.contains(queue));
+    // The costs of all queues at once; `way` would walk over the traffic for each.
+    let mut cost = vec![(0_usize, 0_usize); ask.queues() as usize];
+    let rule = rules::of_flow(flow, RuleAction::Drop);
+    for other in ask.traffic.flows() {
+        if !rule.matches(&other.key)
+            && let Some(entry) = ask.card.entry(&other.key)
+            && let Some(cost) = cost.get_mut(entries[entry] as usize)
+        {
+            cost.0 += 1;
+        }
+    }
+    for queue in entries {
+        if let Some(cost) = cost.get_mut(*queue as usize) {
+            cost.1 += 1;
+        }
+    }
+    let now = ask.card.queue(flow);
+    let whole = |queue: &u32| {
+        let (moved, entries) = cost[*queue as usize];
+        (moved + usize::from(now != Some(*queue)), entries)
+    };
+    let queue = free.min_by_key(whole)?;
+    Some(way(ask, flow, entries, queue, None, Some(queue)))
+}
+
+/// All entries but `keep` leave `queue`; a rule steers the flow to `steered`.
+fn way(
+    ask: &Ask<'_>,
+    flow: &FlowKey,
+    entries: &[u32],
+    queue: u32,
+    keep: Option<usize>,
+    steered: Option<u32>,
+) -> Way {
+    let mut others: Vec<u32> = entries.iter().copied().filter(|other| *other != queue).collect();
+    others.sort_unstable();
+    others.dedup();
+    if others.is_empty() {
+        others = (0..ask.queues()).filter(|other| *other != queue).collect();
+    }
+    let (mut table, mut turn, mut left) = (entries.to_vec(), others.into_iter().cycle(), 0);
+    for (at, entry) in table.iter_mut().enumerate() {
+        if *entry == queue && Some(at) != keep {
+            *entry = turn.next().unwrap_or(queue);
+            left += 1;
+        }
+    }
+    let rule = rules::of_flow(flow, RuleAction::Drop);
+    let moves = |key: &FlowKey| match steered.filter(|_| rule.matches(key)) {
+        Some(queue) => ask.card.queue(key) != Some(queue),
+        None => ask.card.entry(key).is_some_and(|entry| table[entry] != entries[entry]),
+    };
+    let moved = ask.traffic.flows().iter().filter(|other| moves(&other.key)).count();
+    Way { queue, table, entries: left, moved }
+}
+
+fn apply_table(
+    ask: &Ask<'_>,
+    flow: &FlowKey,
+    way: &Way,
+    shared: usize,
+    why: &str,
+    wish: &mut Wish,
+) {
+    wish.change(Setting::Table, table_text(&way.table), why);
+    if shared > 0 {
         wish.notes.push(format!(
-            "{same} other flows of the traffic use the same entry {entry} and stay in queue {own}. Only a rule \
-             (ethtool -N) separates them."
+            "{shared} other flows of the traffic use the same entry as {flow} and stay in queue {}. Only a rule \
+             (ethtool -N) separates them.",
+            way.queue
         ));
     }
-    if own == 0 {
+    if way.queue == 0 && ask.card.rule(flow).is_none() {
         wish.notes.push("Frames without a hash, such as ARP, stay in queue 0, too.".to_owned());
+    }
+}
+
+fn apply_rule(ask: &Ask<'_>, flow: &FlowKey, way: &Way, taken: Taken, why: &str, wish: &mut Wish) {
+    let queue = way.queue;
+    if way.entries > 0 {
+        let entries =
+            format!("{} entries leave queue {queue}, which becomes the flow's own", way.entries);
+        wish.change(Setting::Table, table_text(&way.table), &entries);
+    }
+    let rule = rules::text(&rules::of_flow(flow, RuleAction::Queue(queue)));
+    wish.change(taken.setting, rule, &format!("a rule steers the flow to queue {queue}: {why}"));
+    wish.notes.extend(taken.notes);
+    if ask.state.sock_flow_entries.value().is_some_and(|entries| *entries > 0) {
+        wish.notes.push(
+            "RFS is on: the kernel may still process the frames of the queue on another CPU."
+                .to_owned(),
+        );
     }
 }

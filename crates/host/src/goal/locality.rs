@@ -9,6 +9,8 @@ const FLOWS: u32 = 32_768;
 
 pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
     let near = ask.near();
+    let fewer = super::channels::fewer(ask, near.len() as u32, wish);
+    let ask = &Ask { planned: fewer, ..*ask };
     ask.one_cpu_each(&near, "a CPU on the adapter's NUMA node for each queue", wish);
     transmit(ask, wish);
     let entries = ask.state.sock_flow_entries.value().copied();
@@ -17,7 +19,8 @@ pub(super) fn wish(ask: &Ask<'_>, wish: &mut Wish) {
         wish.change(Setting::SockFlows, FLOWS.to_string(), why);
     }
     wish.notes.push(NOTE.to_owned());
-    let queues: Vec<_> = ask.state.rx_queues.value().into_iter().flatten().collect();
+    let all = ask.state.rx_queues.value().into_iter().flatten();
+    let queues: Vec<_> = all.filter(|one| ask.keeps(one.queue)).collect();
     let each = (FLOWS as usize / queues.len().max(1)).next_power_of_two() as u32;
     for one in queues {
         if one.rps_flow_cnt.value().is_some_and(|now| *now < each) {
@@ -33,7 +36,8 @@ const NOTE: &str = "RFS then moves the frames of a connection to the CPU where i
 
 /// CPU c transmits by queue c modulo the number of transmit queues.
 fn transmit(ask: &Ask<'_>, wish: &mut Wish) {
-    let queues: Vec<_> = ask.state.tx_queues.value().into_iter().flatten().collect();
+    let all = ask.state.tx_queues.value().into_iter().flatten();
+    let queues: Vec<_> = all.filter(|one| ask.keeps(one.queue)).collect();
     let all: Vec<u32> = ask.state.cpus.value().into_iter().flatten().map(|one| one.cpu).collect();
     for one in &queues {
         let mine: Vec<u32> =

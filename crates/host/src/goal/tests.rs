@@ -7,7 +7,7 @@ use crate::setting::table;
 use flowyard_adapter::Profile;
 use std::collections::BTreeMap;
 
-fn traffic(flows: u32) -> Traffic {
+pub(super) fn traffic(flows: u32) -> Traffic {
     let mut traffic = Traffic::default();
     for number in 0..flows {
         let key = flow(number);
@@ -18,7 +18,7 @@ fn traffic(flows: u32) -> Traffic {
     traffic
 }
 
-fn flow(number: u32) -> FlowKey {
+pub(super) fn flow(number: u32) -> FlowKey {
     let client =
         std::net::Ipv4Addr::from(0x0a00_0000 + number.wrapping_mul(2_654_435_761) % 65_536);
     let server = std::net::Ipv4Addr::new(10, 9, 0, 1);
@@ -115,11 +115,19 @@ fn locality_places_interrupts_near_the_adapter() {
     let to = |setting: &Setting| {
         plan.steps.iter().find(|step| step.setting == *setting).map(|step| step.to.as_str())
     };
-    assert_eq!((to(&Setting::Affinity(42)), to(&Setting::Affinity(43))), (Some("0"), Some("1")));
+    assert_eq!(to(&Setting::Channels), Some("rx 0 tx 0 other 0 combined 2"));
     assert_eq!(
-        (to(&Setting::SockFlows), to(&Setting::FlowCount(3))),
-        (Some("32768"), Some("8192"))
+        (to(&Setting::SockFlows), to(&Setting::FlowCount(1))),
+        (Some("32768"), Some("16384"))
     );
+    // If the channels cannot be changed, queues share the CPUs of the node.
+    fake.rss.as_mut().unwrap().table[0] = 3;
+    let plan = made(&fake, &Goal::Locality);
+    let to = |setting: &Setting| {
+        plan.steps.iter().find(|step| step.setting == *setting).map(|step| step.to.as_str())
+    };
+    assert_eq!((to(&Setting::Affinity(42)), to(&Setting::Affinity(43))), (Some("0"), Some("1")));
+    assert_eq!(to(&Setting::FlowCount(3)), Some("8192"));
     assert!(
         plan.notes.iter().any(|note| note.contains("irqbalance (process 9)")),
         "{:?}",

@@ -9,11 +9,14 @@ use crate::state::State;
 use crate::traffic::Traffic;
 
 /// What a plan is made from.
+#[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub(super) state: &'a State,
     pub(super) settings: &'a Settings,
     pub(super) card: &'a Card,
     pub(super) traffic: &'a Traffic,
+    /// The number of queues that the plan makes, if it changes the channels.
+    pub(super) planned: Option<u32>,
 }
 
 /// The changes that a goal wants, and what it cannot get.
@@ -47,7 +50,12 @@ impl Ask<'_> {
 
     /// The queues over which the table may spread.
     pub(super) fn queues(&self) -> u32 {
-        self.state.queues().unwrap_or(1)
+        self.planned.or(self.state.queues()).unwrap_or(1)
+    }
+
+    /// Whether a queue is there after the plan.
+    pub(super) fn keeps(&self, queue: u32) -> bool {
+        self.planned.is_none_or(|queues| queue < queues)
     }
 
     /// Spreads every receive queue over `cpus` by RPS.
@@ -66,7 +74,9 @@ impl Ask<'_> {
     ) -> BTreeMap<u32, u32> {
         let mut of_queue = BTreeMap::new();
         for one in self.state.interrupts.value().into_iter().flatten() {
-            let Some(&queue) = one.rx_queue.value() else { continue };
+            let Some(&queue) = one.rx_queue.value().filter(|queue| self.keeps(**queue)) else {
+                continue;
+            };
             let Some(&cpu) = cpus.get(queue as usize % cpus.len().max(1)) else { continue };
             wish.change(Setting::Affinity(one.irq), cpu.to_string(), why);
             of_queue.insert(queue, cpu);

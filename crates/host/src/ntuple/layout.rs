@@ -269,6 +269,12 @@ impl Request {
         meant
     }
 
+    /// The flow type in front of the rule, of requests that are about a flow type and no rule.
+    #[must_use]
+    pub fn flow_type(&self) -> u32 {
+        self.word(4)
+    }
+
     /// The location in these bytes.
     #[must_use]
     pub fn location(&self) -> u32 {

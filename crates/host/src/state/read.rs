@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::counters::queue_of;
-use super::{Context, Counter, Cpu, RssState, RxQueue, State, TxQueue, Writer, interrupts};
+use super::{
+    Context, Counter, Cpu, RssState, RuleState, RulesState, RxQueue, State, TxQueue, Writer,
+    interrupts,
+};
 use crate::cpus;
 use crate::files::{self, SOCK_FLOW_ENTRIES, hex, number, parsed};
 use crate::flow_types::{FLOW_TYPES, letters};
 use crate::known::{Known, reason};
 use crate::machine::{Machine, Rss};
+use crate::ntuple::{Listed, Table};
+use crate::rules;
 
 impl State {
     /// Reads the state of an interface. Nothing is changed, and no privilege is needed: what cannot be read is
@@ -38,7 +43,7 @@ impl State {
             contexts: contexts(machine, interface),
             fields: fields(machine, interface),
             features: Known::of("ETHTOOL_GFEATURES", machine.features(interface)),
-            rules: Known::of("ETHTOOL_GRXCLSRLCNT", machine.rules(interface)),
+            rules: Known::of("ETHTOOL_GRXCLSRLCNT", machine.rules(interface)).map(RulesState::from),
             coalesce: Known::of("ETHTOOL_GCOALESCE", machine.coalesce(interface)),
             rx_queues: unless(&hidden, || rx_queues(machine, &folder, &counters)),
             tx_queues: unless(&hidden, || tx_queues(machine, &folder)),
@@ -90,6 +95,19 @@ impl From<Rss> for RssState {
             false => Known::Value(hex(&rss.key)),
         };
         Self { table: rss.table, key, function, transformation }
+    }
+}
+
+impl From<Table> for RulesState {
+    fn from(table: Table) -> Self {
+        let state =
+            |listed: &Listed| RuleState { location: listed.loc, rule: rules::listed(listed) };
+        Self {
+            installed: table.rules.len() as u32,
+            chooses_locations: table.chooses,
+            locations: table.size,
+            list: table.rules.iter().map(state).collect(),
+        }
     }
 }
 

@@ -21,6 +21,12 @@ impl Load<'_> {
         sums
     }
 
+    /// The load of the busiest queue under `table`.
+    #[must_use]
+    pub fn most(&self, table: &[u32]) -> u64 {
+        self.sums(table).into_iter().max().unwrap_or(0)
+    }
+
     /// The place of a queue in `fixed`.
     fn at(&self, queue: u32) -> Option<usize> {
         self.fixed.iter().position(|(of, _)| *of == queue)

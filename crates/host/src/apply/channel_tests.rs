@@ -1,0 +1,113 @@
+//! Plans that change the channels, applied, killed and undone: the driver resets what it likes with them.
+
+use std::fs;
+
+use super::tests::{plan_for, revive};
+use super::*;
+use crate::fake::Fake;
+use crate::goal::Goal;
+
+/// Two of four channels on four CPUs of one node, with settings that a change of channels resets.
+fn few() -> Fake {
+    let mut fake = Fake::with_rules("ice").with_channels(2);
+    fake.files.insert("/sys/devices/system/node/online".into(), "0\n".into());
+    fake.files.insert("/sys/devices/system/node/node0/cpulist".into(), "0-3\n".into());
+    fake.foreign_rule(
+        "flow-type tcp4 src-ip 10.0.0.9 dst-ip 10.9.0.1 src-port 9 dst-port 80 action 1",
+    );
+    settle(fake)
+}
+
+/// Four channels on two CPUs of a node.
+fn many() -> Fake {
+    settle(Fake::virtio())
+}
+
+fn settle(mut fake: Fake) -> Fake {
+    for (setting, value) in [
+        (Setting::Rps(1), "1,3"),
+        (Setting::FlowCount(1), "64"),
+        (Setting::Xps(1), "0-1"),
+        (Setting::Affinity(41), "3"),
+    ] {
+        setting.set(&mut fake, "eth0", value).unwrap();
+    }
+    if fake.channels.now.combined > 2 {
+        Setting::Rps(3).set(&mut fake, "eth0", "2").unwrap();
+        Setting::FlowCount(2).set(&mut fake, "eth0", "32").unwrap();
+        Setting::Xps(3).set(&mut fake, "eth0", "1-2").unwrap();
+        Setting::Affinity(43).set(&mut fake, "eth0", "0").unwrap();
+    }
+    fake
+}
+
+fn plans() -> [(Fake, Plan); 2] {
+    let (few, many) = (few(), many());
+    let more = plan_for(&few, &Goal::Balance);
+    let fewer = plan_for(&many, &Goal::Locality);
+    for plan in [&more, &fewer] {
+        assert_eq!(plan.steps[0].setting, Setting::Channels, "{plan:?}");
+        assert_eq!(plan.steps[1].setting, Setting::Table, "channels before the table: {plan:?}");
+    }
+    [(few, more), (many, fewer)]
+}
+
+#[test]
+fn channels_are_changed_and_undone_with_all_that_they_reset() {
+    for (before, plan) in plans() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut fake = before.clone();
+        drop(apply(&mut fake, &plan, folder.path()).unwrap());
+        assert_ne!(fake.channels, before.channels);
+        assert_eq!(Setting::Table.get(&fake, "eth0").unwrap(), plan.steps[1].to);
+        undo(&mut fake, "eth0", folder.path()).unwrap();
+        assert_eq!(fake, before);
+    }
+}
+
+#[test]
+fn killed_at_any_call_channels_are_undone() {
+    for (before, plan) in plans() {
+        for takes_effect in [false, true] {
+            for call in 1.. {
+                let mut ended = false;
+                for again in 1.. {
+                    let folder = tempfile::tempdir().unwrap();
+                    let mut fake = before.clone();
+                    fake.left.set(Some(call));
+                    fake.takes_effect = takes_effect;
+                    ended = apply(&mut fake, &plan, folder.path()).is_ok();
+                    revive(&mut fake);
+                    fake.left.set(Some(again));
+                    let whole = undo(&mut fake, "eth0", folder.path()).is_ok();
+                    revive(&mut fake);
+                    if !whole {
+                        undo(&mut fake, "eth0", folder.path()).unwrap();
+                    }
+                    assert_eq!(fake, before, "killed at call {call}, then at {again}");
+                    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+                    if whole {
+                        break;
+                    }
+                }
+                if ended {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A driver that drops a rule of somebody else with its channels: the change is taken back, and the rule put back.
+#[test]
+fn a_rule_that_the_driver_drops_with_its_channels_is_put_back() {
+    let [(before, plan), _] = plans();
+    let folder = tempfile::tempdir().unwrap();
+    let mut fake = before.clone();
+    fake.drops_rules = true;
+    let failed = apply(&mut fake, &plan, folder.path()).unwrap_err();
+    assert!(matches!(failed, Failure::Step { .. }), "{failed}");
+    assert!(failed.to_string().contains("and is 'none' after the change"), "{failed}");
+    fake.drops_rules = false;
+    assert_eq!(fake, before);
+}
