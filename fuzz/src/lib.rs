@@ -18,6 +18,7 @@ mod headers;
 mod images;
 mod lists;
 mod openflow;
+mod plans;
 mod switch;
 mod text;
 
@@ -30,5 +31,6 @@ pub use headers::{LIMITS as HEADERS, headers};
 pub use images::{LIMITS as IMAGES, images};
 pub use lists::{LIMITS as LISTS, lists};
 pub use openflow::{LIMITS as OPENFLOW, openflow};
+pub use plans::{LIMITS as PLANS, plans};
 pub use switch::{LIMITS as SWITCH, switch};
 pub use text::{LIMITS as TEXT, text};

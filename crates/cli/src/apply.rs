@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flowyard_host::journal::{self, Journal};
-use flowyard_host::{Failure, Here, Plan, Undone, apply, dangers, undo, undo_journal};
+use flowyard_host::{Failure, Here, Undone, apply, dangers, undo, undo_journal};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -137,7 +137,7 @@ impl Common {
 }
 
 pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
-    let plan = read(&args.plan)?;
+    let plan = plan::read(&args.plan)?;
     let interface = plan.interface.as_str();
     if plan.steps.is_empty() {
         return args.common.report(interface, "unchanged", Vec::new(), None);
@@ -213,17 +213,6 @@ fn proven(interface: &str, seconds: u32, journal: Journal) -> Result<Journal, St
 fn unconfirmed(interface: &str, journal: Journal) -> Result<(), Stop> {
     undo_journal(&mut Here, journal).map_err(stop)?;
     Err(Stop::Failed(anyhow::anyhow!("{interface}: not confirmed in time; the change was undone")))
-}
-
-pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        bad_input(format!("{name}: {error}; name a plan of `flowyard plan -o`"))
-    })?;
-    let wrong = |why: String| {
-        bad_input(format!("{name}: this is not a plan: {why}; make one with `flowyard plan -o`"))
-    };
-    Plan::parse(&text, plan::SCHEMA).map_err(wrong)
 }
 
 /// A plan that does not fit is bad input; all else is a failure.

@@ -1,7 +1,7 @@
 //! `flowyard plan`: a plan of changes of an interface's settings, which is reviewed and applied later.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flowyard_frame::FlowKey;
@@ -76,6 +76,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         file.write(text.map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
     }
     if args.json { output::json(SCHEMA, &plan) } else { output::text(&text(&plan)) }
+}
+
+/// Reads a plan that `flowyard plan -o` has written.
+pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        bad_input(format!("{name}: {error}; name a plan of `flowyard plan -o`"))
+    })?;
+    let wrong = |why: String| {
+        bad_input(format!("{name}: this is not a plan: {why}; make one with `flowyard plan -o`"))
+    };
+    Plan::parse(&text, SCHEMA).map_err(wrong)
 }
 
 fn goal(text: &str) -> Result<Goal, Stop> {

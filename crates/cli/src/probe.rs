@@ -17,7 +17,7 @@ use flowyard_host::{
 use flowyard_ports::live::mac_address;
 
 use crate::stop::{Stop, bad_input, failed};
-use crate::{apply, host, live, prove};
+use crate::{host, live, plan, prove};
 
 /// Frames that are sent one after the other before a pause, and that pause: a slow receiver loses none.
 const BURST: u64 = 8;
@@ -114,7 +114,7 @@ fn chosen(interface: &str, state: &State, card: &Card, what: &str) -> Result<Vec
         ))
     })?;
     if text.trim_start().starts_with('{') {
-        let plan = apply::read(path)?;
+        let plan = plan::read(path)?;
         if plan.interface != interface {
             return Err(wrong(format!("{what} is a plan for {}, not {interface}", plan.interface)));
         }

@@ -240,7 +240,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             }
         };
         let is_ended = || {
-            ended.load(Ordering::Relaxed) || listener.as_ref().is_some_and(|one| one.is_finished())
+            ended.load(Ordering::Relaxed)
+                || listener.as_ref().is_some_and(std::thread::ScopedJoinHandle::is_finished)
         };
         let watched = intervals(&watch, &is_ended, &shared);
         over.store(true, Ordering::Relaxed);

@@ -199,7 +199,7 @@ fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
     let table = entries.iter().map(|queue| *queue as u16).collect();
     let mut fields = HashFields::ALL_PORTS;
     for flow in FlowType::ALL {
-        let text = settings.get(&Setting::Fields(flow.name().to_owned()));
+        let text = settings.get(&Setting::Fields(state.hashed_as(flow).name().to_owned()));
         let known = text.and_then(|text| fields_in(text));
         let known = known.or_else(|| profile_fields(state, flow));
         fields = fields.with(
@@ -214,4 +214,30 @@ fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
 fn profile_fields(state: &State, flow: FlowType) -> Option<flowyard_adapter::rss::Fields> {
     let profile = state.profile()?;
     Some(profile.rss?.fields.get(flow))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use crate::setting::settings_of;
+    use flowyard_frame::proto;
+
+    #[test]
+    fn sctp_is_hashed_as_ip_whatever_the_driver_says() {
+        // virtio_net answers ETHTOOL_GRXFH for SCTP with no field, but QEMU hashes the addresses.
+        let mut fake = Fake::virtio();
+        fake.fields.insert(3, 0);
+        fake.fields.insert(7, 0);
+        let state = State::read(&fake, "eth0").unwrap();
+        let card = Card::new(&state, &settings_of(&state));
+        for (one, other) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let flow = |proto| {
+                FlowKey::five_tuple(proto, one.parse().unwrap(), 5, other.parse().unwrap(), 6)
+            };
+            assert!(card.hash(&flow(proto::SCTP)).is_some());
+            assert_eq!(card.hash(&flow(proto::SCTP)), card.hash(&flow(47)));
+            assert_ne!(card.hash(&flow(proto::SCTP)), card.hash(&flow(proto::TCP)));
+        }
+    }
 }

@@ -158,7 +158,7 @@ fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
     }
     let mut all = HashFields::ALL_PORTS;
     for flow in FlowType::ALL {
-        let name = Setting::Fields(flow.name().to_owned());
+        let name = Setting::Fields(state.hashed_as(flow).name().to_owned());
         let planned = wish.changes.get(&name).map(|(to, _)| to);
         let text = planned.or_else(|| settings.get(&name));
         let default = profile.rss.map(|rss| rss.fields.get(flow));

@@ -329,6 +329,9 @@ pub(crate) fn table(value: &str) -> Option<Vec<u32>> {
     value.split(' ').map(|queue| queue.parse::<u16>().ok().map(u32::from)).collect()
 }
 
+/// The most weights that a printed command has: no command of a person has more, and few adapters have more queues.
+const MOST_WEIGHTS: usize = 2048;
+
 /// ethtool sets tables by weights only: queue q gets the next W entries. A table that is not of this form has
 /// no command.
 fn table_command(interface: &str, table: &[u32]) -> String {
@@ -336,6 +339,9 @@ fn table_command(interface: &str, table: &[u32]) -> String {
         return format!("# the table of {interface} cannot be read");
     }
     let queues = table.iter().max().map_or(0, |most| *most as usize + 1);
+    if queues > MOST_WEIGHTS {
+        return format!("# ethtool would need a weight for each of {queues} queues");
+    }
     let is_equal = table.iter().enumerate().all(|(entry, queue)| *queue as usize == entry % queues);
     if is_equal {
         return format!("ethtool -X {interface} equal {queues}");
@@ -407,6 +413,7 @@ mod tests {
         let what = Setting::Table.set(&mut fake, "eth0", "0 4294967295").unwrap_err();
         assert_eq!(what.kind(), io::ErrorKind::InvalidInput);
         assert!(!Setting::Table.command("eth0", "0 4294967295").contains("weight"));
+        assert!(Setting::Table.command("eth0", "0 65535").len() < 100);
         // More CPUs than a machine has, again and again.
         let all = vec!["0-8191"; 1000].join(",");
         assert!(rps.set(&mut fake, "eth0", &all).is_err());

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use flowyard_adapter::Profile;
-use flowyard_adapter::rss::Fields;
+use flowyard_adapter::profile::SctpHash;
+use flowyard_adapter::rss::{Fields, FlowType};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -257,6 +258,19 @@ impl State {
             _ => None,
         };
         single(&one.effective).or_else(|| single(&one.affinity))
+    }
+
+    /// The flow type whose fields frames of a flow type are hashed by. An adapter without a hash for SCTP hashes it as any
+    /// other IP, whatever its driver says: virtio_net says that it hashes nothing of it.
+    #[must_use]
+    pub fn hashed_as(&self, flow: FlowType) -> FlowType {
+        let rss = self.profile().and_then(|profile| profile.rss);
+        match flow {
+            _ if rss.is_none_or(|rss| rss.sctp != SctpHash::AsIp) => flow,
+            FlowType::Sctp4 => FlowType::Ipv4,
+            FlowType::Sctp6 => FlowType::Ipv6,
+            _ => flow,
+        }
     }
 
     /// The hashed fields of a flow type, by ethtool's name, if they are known and are addresses and ports.

@@ -28,6 +28,12 @@ pub const TAP: &str = "guest0";
 /// The MAC address of `eth0` in the guest.
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
+/// The MAC address of `eth1` in a guest that has it.
+pub const SECOND: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
+
+/// The TAP interface of `eth1`.
+const OTHER: &str = "guest1";
+
 /// Queues of `eth0` in the guest.
 pub const QUEUES: u16 = 4;
 
@@ -40,6 +46,11 @@ const COMMAND: Duration = Duration::from_secs(120);
 
 /// The end of the output of a command: this text and the exit status in a line.
 const END: &str = "@@end ";
+
+/// A MAC address as text.
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
 
 /// A running guest.
 #[derive(Debug)]
@@ -57,24 +68,51 @@ impl Guest {
     /// When QEMU does not start, or the guest does not answer.
     #[must_use]
     pub fn boot(image: &Image) -> Self {
+        Self::start(image, false)
+    }
+
+    /// Boots a guest that also has `eth1`, with one queue and the MAC address [`SECOND`]. A bridge connects it to
+    /// `eth0`. The bridge has the address 10.7.0.1/24.
+    ///
+    /// # Panics
+    /// As [`Guest::boot`].
+    #[must_use]
+    pub fn boot_pair(image: &Image) -> Self {
+        Self::start(image, true)
+    }
+
+    fn start(image: &Image, is_pair: bool) -> Self {
         let net = Net::new().unwrap();
         net.sh(&format!(
             "ip tuntap add {TAP} mode tap multi_queue && \
              ip link set {TAP} txqueuelen {ROOM} up"
         ));
+        if is_pair {
+            net.sh(&format!(
+                "ip tuntap add {OTHER} mode tap && ip link set {OTHER} txqueuelen {ROOM} up && \
+                 ip link add bridge0 type bridge && ip link set bridge0 up && \
+                 ip link set {TAP} master bridge0 && ip link set {OTHER} master bridge0 && \
+                 ip addr add 10.7.0.1/24 dev bridge0"
+            ));
+        }
         let netdev =
             format!("tap,id=n0,ifname={TAP},script=no,downscript=no,queues={QUEUES},vhost=off");
-        let [a, b, c, d, e, f] = MAC;
         let device = format!(
-            "virtio-net-pci,netdev=n0,mq=on,vectors={},rss=on,hash=on,rx_queue_size=1024,\
-             mac={a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}",
-            2 * QUEUES + 2
+            "virtio-net-pci,netdev=n0,mq=on,vectors={},rss=on,hash=on,rx_queue_size=1024,mac={}",
+            2 * QUEUES + 2,
+            text(MAC)
         );
         let mut command = Command::new("qemu-system-x86_64");
         command
             .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "4", "-m", "1024"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-serial", "stdio", "-netdev", &netdev, "-device", &device])
+            .args(["-serial", "stdio", "-netdev", &netdev, "-device", &device]);
+        if is_pair {
+            let netdev = format!("tap,id=n1,ifname={OTHER},script=no,downscript=no,vhost=off");
+            let device = format!("virtio-net-pci,netdev=n1,mac={}", text(SECOND));
+            command.args(["-netdev", &netdev, "-device", &device]);
+        }
+        command
             .arg("-kernel")
             .arg(&image.kernel)
             .arg("-initrd")

@@ -30,6 +30,8 @@ const FUZZED: &[Parser] = &[
     row("config", "parse", "config", "Config::parse"),
     row("frame", "FlowKey", "text", "same_again::<FlowKey>"),
     row("host", "decode", "images", ".decode()"),
+    row("host", "parse", "plans", "Plan::parse"),
+    row("host", "parse", "plans", "journal::parse"),
     row("hostsim", "parse", "config", "Profile::parse"),
     row("lb", "quoted", "balance", "icmp::quoted"),
     row("lb", "route", "balance", "route(data)"),

@@ -46,7 +46,8 @@ impl Interface {
         let rss = self.state.rss.value()?;
         let digits = rss.key.value().map(|key| key.split(':'));
         let key = digits.and_then(|all| all.map(|one| u8::from_str_radix(one, 16).ok()).collect());
-        let fields = |flow: FlowType| Some((flow, self.state.fields_of(flow.name())?));
+        let hashed_as = |flow: FlowType| self.state.hashed_as(flow).name();
+        let fields = |flow: FlowType| Some((flow, self.state.fields_of(hashed_as(flow))?));
         Some(Printed {
             queues: self.state.queues().and_then(|queues| u16::try_from(queues).ok()),
             reta: rss.table.iter().map(|queue| *queue as u16).collect(),

@@ -19,7 +19,7 @@ flowyard_testkit::tests! {
 }
 
 /// Everything that a plan may change, as other programs print it.
-const SNAPSHOT: &str = "(ethtool -x eth0; ethtool -l eth0; ethtool -n eth0 rx-flow-hash tcp4; \
+pub(crate) const SNAPSHOT: &str = "(ethtool -x eth0; ethtool -l eth0; ethtool -n eth0 rx-flow-hash tcp4; \
     grep -H '' /sys/class/net/eth0/queues/*/?ps_* /proc/irq/*/smp_affinity_list \
     /proc/sys/net/core/rps_sock_flow_entries; true) 2>/dev/null";
 

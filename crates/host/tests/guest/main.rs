@@ -4,6 +4,7 @@
 //! downloaded once, below the target folder. docs/guest.md describes how to run them.
 
 mod flowyard;
+mod proof;
 mod rss;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ const COMMAND: [Need; 10] = {
 
 flowyard_testkit::tests! {
     mod flowyard needs COMMAND,
+    mod proof needs COMMAND,
     mod rss needs GUEST,
 }
 
