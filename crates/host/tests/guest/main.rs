@@ -4,6 +4,7 @@
 //! downloaded once, below the target folder. docs/guest.md describes how to run them.
 
 mod flowyard;
+mod rebalance;
 mod rss;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ const COMMAND: [Need; 10] = {
 
 flowyard_testkit::tests! {
     mod flowyard needs COMMAND,
+    mod rebalance needs COMMAND,
     mod rss needs GUEST,
 }
 
@@ -68,5 +70,9 @@ fn has_command() -> Result<(), String> {
 }
 
 fn main() -> std::process::ExitCode {
+    // The test program itself is what receives in the guest.
+    if std::env::args().nth(1).as_deref() == Some("receive") {
+        rebalance::receive();
+    }
     flowyard_testkit::harness::run(tests())
 }
