@@ -110,8 +110,8 @@ pub(crate) struct Event {
     pub(crate) time: String,
     /// The interface.
     pub(crate) interface: String,
-    /// `overloaded`: a queue has too much, and entries are to move; `even`: no more; `moved`; `busy`: an entry did not
-    /// pause, and stays for a time; `lost`: frames came faster than they could be read; `stopped`: with the reason;
+    /// `overloaded`: a queue has too much, and entries are to move; `even`: no more; `moved`; `busy`: entries did not
+    /// pause, and stay for a time; `lost`: frames came faster than they could be read; `stopped`: with the reason;
     /// `returned`: entries are in their first queues again; `end`.
     pub(crate) kind: String,
     /// What happened, as a sentence.
@@ -281,6 +281,22 @@ impl<'a> Daemon<'a> {
     /// Waits a moment, reads all frames that came, and moves entries.
     fn look(&mut self) -> Result<(), Stop> {
         std::thread::sleep(if self.rebalancer.is_waiting() { LOOKS.0 } else { LOOKS.1 });
+        let is_empty = self.read()?;
+        let now = (self.clock)();
+        let mut news = self.rebalancer.tick(&mut Here, now, !is_empty).map_err(stop)?;
+        while self.rebalancer.is_prepared() {
+            let is_empty = self.read()?;
+            let now = (self.clock)();
+            if !is_empty {
+                self.rebalancer.behind(now);
+            }
+            news.extend(self.rebalancer.commit(&mut Here, now).map_err(stop)?);
+        }
+        news.iter().try_for_each(|one| self.tell(one))
+    }
+
+    /// Counts the frames that came. Returns whether no more wait to be read.
+    fn read(&mut self) -> Result<bool, Stop> {
         let Self { sampler, rebalancer, queues, clock, args, .. } = self;
         let now = || -> Nanos { clock() };
         let refused = live::refused(&args.interface);
@@ -289,10 +305,8 @@ impl<'a> Daemon<'a> {
                 rebalancer.see(LinkType::Ethernet, &frame, queues[socket]);
             })
             .map_err(&refused)?;
-        let lost = sampler.lost().map_err(&refused)?;
-        rebalancer.lost(lost, now());
-        let news = rebalancer.tick(&mut Here, now(), !is_empty).map_err(stop)?;
-        news.iter().try_for_each(|one| self.tell(one))
+        rebalancer.lost(sampler.lost().map_err(&refused)?, now());
+        Ok(is_empty)
     }
 
     /// Reports what happened.
@@ -302,7 +316,9 @@ impl<'a> Daemon<'a> {
                 if imbalance.is_some() {
                     self.imbalance = (*imbalance, *first);
                 }
-                let was = std::mem::replace(&mut self.is_overloaded, *waiting > 0);
+                let is_uneven = imbalance.is_some_and(|ratio| ratio > self.args.even);
+                let is_overloaded = *waiting > 0 || self.is_overloaded && is_uneven;
+                let was = std::mem::replace(&mut self.is_overloaded, is_overloaded);
                 match (was, self.is_overloaded) {
                     (false, true) => {
                         self.event("overloaded", &text::overloaded(*waiting, *imbalance), &[])?;
@@ -320,9 +336,7 @@ impl<'a> Daemon<'a> {
             News::Moved(moves) => {
                 self.event("moved", &text::moved(moves, self.args.dry_run), moves)
             }
-            News::Busy { entry, queue, frames } => {
-                self.event("busy", &text::busy(*entry, *queue, *frames, self.args.pause), &[])
-            }
+            News::Busy(busy) => self.event("busy", &text::busy(busy, self.args.pause), &[]),
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  sampled frames ─> entry, queue ─> flow::learn::rebalance ─> moves
 //!                                                               │
-//!  is the table still ours? ─> journal on the disk ─> table set, read back ─> frames of the moved entries are watched
+//!  is the table still ours? ─> journal on the disk ─> still paused? ─> table set, read back ─> watched
 //! ```
 //!
 //! Invariants: the table is written only while it has the value that this program expects, and after the journal names
@@ -14,7 +14,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use flowyard_flow::learn::rebalance::{Limits, Move, Rebalance};
+use flowyard_flow::learn::rebalance::{Busy, Limits, Move, Rebalance};
 use flowyard_frame::{FlowKey, Nanos};
 use flowyard_wire::{Headers, LinkType};
 
@@ -83,16 +83,20 @@ pub enum News {
     },
     /// Entries moved.
     Moved(Vec<Moved>),
-    /// An entry did not pause, and stays for a time.
-    Busy {
-        /// The entry.
-        entry: usize,
-        /// Its queue.
-        queue: u32,
-        /// Its frames in the last window.
-        frames: u64,
-    },
+    /// These entries, the busiest first, did not pause, and stay for a time.
+    Busy(Vec<Busy>),
 }
+
+/// Moves that are in the journal and not yet in the table.
+#[derive(Debug)]
+struct Prepared {
+    moves: Vec<Move>,
+    /// Times that the journal was written for them.
+    tries: u32,
+}
+
+/// Times that the journal is written for moves while entries of them resume, until all of them wait again.
+const TRIES: u32 = 3;
 
 /// A move of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +112,7 @@ pub struct Moved {
 }
 
 impl From<Move> for Moved {
-    fn from(Move { entry, from, to, forced }: Move) -> Self {
+    fn from(Move { entry, from, to, forced, .. }: Move) -> Self {
         Self { entry, from, to, forced }
     }
 }
@@ -147,10 +151,12 @@ pub struct Rebalancer {
     table: Vec<u32>,
     mechanism: Rebalance,
     watch: Watch,
+    pause: Nanos,
     header: Header,
     /// The folder of the journal; `None`: nothing is changed.
     folder: Option<PathBuf>,
     journal: Option<Journal>,
+    prepared: Option<Prepared>,
     totals: Totals,
     /// Frames of this window with an entry, and those of them that came elsewhere.
     hashed: u64,
@@ -207,9 +213,11 @@ impl Rebalancer {
             table,
             mechanism,
             watch: Watch::new(limits.pause),
+            pause: limits.pause,
             header,
             folder: folder.map(Path::to_owned),
             journal: None,
+            prepared: None,
             totals: Totals::default(),
             hashed: 0,
             elsewhere: 0,
@@ -253,6 +261,11 @@ impl Rebalancer {
         }
     }
 
+    /// Not all frames that have come could be read: prepared moves of entries that do not move without a pause are put off.
+    pub fn behind(&mut self, now: Nanos) {
+        self.mechanism.missed(now);
+    }
+
     /// Totals since the start.
     #[must_use]
     pub const fn totals(&self) -> Totals {
@@ -279,8 +292,8 @@ impl Rebalancer {
         self.journal.as_ref().map(|journal| journal.path.as_path())
     }
 
-    /// Ends a window that has passed, and moves entries that have paused. All frames up to `now` must have been counted,
-    /// except if `is_behind`; then no entry moves.
+    /// Ends a window that has passed, and prepares moves of entries that have paused. All frames up to `now` must have been
+    /// counted, except if `is_behind`; then no entry moves.
     ///
     /// # Errors
     /// [`Halt`]; then the table is as another program set it, or as this one did last.
@@ -300,11 +313,9 @@ impl Rebalancer {
                 return Err(Halt::Elsewhere { elsewhere, frames });
             }
             self.totals.busy += window.busy.len() as u64;
-            news.extend(window.busy.iter().map(|one| News::Busy {
-                entry: one.entry,
-                queue: self.table[one.entry],
-                frames: one.packets,
-            }));
+            let mut busy = window.busy;
+            busy.sort_by_key(|one| (std::cmp::Reverse(one.packets), one.entry));
+            news.extend((!busy.is_empty()).then_some(News::Busy(busy)));
             news.push(News::Window {
                 frames: window.packets,
                 imbalance: window.imbalance,
@@ -316,16 +327,50 @@ impl Rebalancer {
             return Ok(news);
         }
         let moves: Vec<_> = std::iter::from_fn(|| self.mechanism.next(now)).collect();
-        if !moves.is_empty() {
-            if self.folder.is_some() {
-                self.write(machine, &moves)?;
-                self.watch.moved(&moves, now);
-            }
-            self.totals.moves += moves.len() as u64;
-            self.totals.forced += moves.iter().filter(|one| one.forced).count() as u64;
-            news.push(News::Moved(moves.into_iter().map(Moved::from).collect()));
+        if self.folder.is_none() {
+            news.extend(self.count_moves(&moves));
+        } else if !moves.is_empty() {
+            self.prepare(machine, moves, 1)?;
         }
         Ok(news)
+    }
+
+    /// Whether moves are prepared. All frames that have come must be counted, and then [`Self::commit`] called.
+    #[must_use]
+    pub const fn is_prepared(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// Makes the moves that are prepared. Writing the journal takes time: if entries had frames meanwhile, they wait again,
+    /// and the others are prepared once more.
+    ///
+    /// # Errors
+    /// [`Halt`], as for [`Self::tick`].
+    pub fn commit(&mut self, machine: &mut dyn Machine, now: Nanos) -> Result<Option<News>, Halt> {
+        let Some(Prepared { moves, tries }) = self.prepared.take() else { return Ok(None) };
+        let pause = self.pause;
+        let paused =
+            |one: &Move| one.forced || now.saturating_sub(self.mechanism.last(one.entry)) >= pause;
+        let (ready, resumed): (Vec<_>, Vec<_>) = moves.into_iter().partition(paused);
+        resumed.iter().for_each(|one| self.mechanism.put_back(one));
+        if resumed.is_empty() {
+            self.write(machine, &ready)?;
+            self.watch.moved(&ready, now);
+            return Ok(self.count_moves(&ready));
+        }
+        if tries == TRIES {
+            ready.iter().for_each(|one| self.mechanism.put_back(one));
+        } else if !ready.is_empty() {
+            self.prepare(machine, ready, tries + 1)?;
+        }
+        Ok(None)
+    }
+
+    fn count_moves(&mut self, moves: &[Move]) -> Option<News> {
+        self.totals.moves += moves.len() as u64;
+        self.totals.forced += moves.iter().filter(|one| one.forced).count() as u64;
+        let moved = || News::Moved(moves.iter().copied().map(Moved::from).collect());
+        (!moves.is_empty()).then(moved)
     }
 
     /// Whether the settings that decide the queue are as this program expects them.
@@ -346,18 +391,34 @@ impl Rebalancer {
         if different.is_empty() { Ok(()) } else { Err(Halt::Foreign(different)) }
     }
 
-    /// Writes the table with these moves, and reads it back.
-    fn write(&mut self, machine: &mut dyn Machine, moves: &[Move]) -> Result<(), Halt> {
-        let (from, mut to) = (table_text(&self.table), self.table.clone());
+    /// The table with these moves.
+    fn with(&self, moves: &[Move]) -> Vec<u32> {
+        let mut table = self.table.clone();
         for one in moves {
-            to[one.entry] = one.to;
+            table[one.entry] = one.to;
         }
-        let text = table_text(&to);
-        let step =
-            Step { setting: Setting::Table, from, to: text.clone(), why: "rebalance".to_owned() };
-        // Another program's change is not overwritten.
+        table
+    }
+
+    /// Puts moves into the journal.
+    fn prepare(&mut self, machine: &dyn Machine, moves: Vec<Move>, tries: u32) -> Result<(), Halt> {
         self.check(machine)?;
+        let (from, to) = (table_text(&self.table), table_text(&self.with(&moves)));
+        let step = Step { setting: Setting::Table, from, to, why: "rebalance".to_owned() };
         self.record(step).map_err(|error| Halt::Refused(format!("the journal: {error}")))?;
+        self.prepared = Some(Prepared { moves, tries });
+        Ok(())
+    }
+
+    /// Writes the table with these moves, which are in the journal, and reads it back.
+    fn write(&mut self, machine: &mut dyn Machine, moves: &[Move]) -> Result<(), Halt> {
+        let to = self.with(moves);
+        let text = table_text(&to);
+        // Another program's change is not overwritten.
+        let expected = &self.settings[&Setting::Table];
+        if Setting::Table.get(machine, &self.interface).is_ok_and(|now| now != *expected) {
+            self.check(machine)?;
+        }
         let set = Setting::Table.set(machine, &self.interface, &text);
         set.map_err(|error| {
             Halt::Refused(reason(&format!("setting the table of {}", self.interface), &error))

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use flowyard_flow::learn::rebalance::Busy;
 use flowyard_host::{Moved, Rebalancer};
 
 use super::Counted;
@@ -25,7 +26,7 @@ pub(super) fn overloaded(waiting: usize, imbalance: Option<f64>) -> String {
 }
 
 pub(super) fn even(imbalance: Option<f64>) -> String {
-    format!("the busiest queue has {}; nothing waits to move", ratio(imbalance))
+    format!("the busiest queue has {}", ratio(imbalance))
 }
 
 pub(super) fn lost(frames: u64) -> String {
@@ -46,11 +47,16 @@ pub(super) fn moved(moves: &[Moved], dry: bool) -> String {
     format!("{}{}: {text}", if dry { "would move " } else { "" }, entries(moves.len()))
 }
 
-pub(super) fn busy(entry: usize, queue: u32, frames: u64, pause: Duration) -> String {
+pub(super) fn busy(busy: &[Busy], pause: Duration) -> String {
     let pause = humantime::format_duration(pause);
+    let named = busy.iter().take(NAMED).map(|one| one.entry.to_string()).collect::<Vec<_>>();
+    let more = if busy.len() > NAMED { ", ..." } else { "" };
+    let frames = busy.first().map_or(0, |one| one.packets);
     format!(
-        "entry {entry} of queue {queue} had no pause of {pause} ({frames} frames in the last window); it stays, and \
-         others move in its place"
+        "{} had no pause of {pause}: {}{more} (the first had {frames} frames in the last window); others move in their \
+         place",
+        entries(busy.len()),
+        named.join(", ")
     )
 }
 

@@ -53,8 +53,10 @@ impl Default for Limits {
 const PATIENCE: u32 = 2;
 /// Windows for which an entry waits for a pause, until others move in its place.
 const WAIT: u64 = 2;
-/// Windows for which an entry that has moved, or has not paused, stays where it is.
+/// Windows for which an entry that has moved stays where it is.
 const REST: u64 = 10;
+/// Windows for which an entry that has not paused stays where it is.
+const BUSY: u64 = 4;
 /// Packets for each queue that a window must have. With fewer packets it is imbalanced by chance.
 const LEAST: u64 = 10;
 /// Averages are kept in parts of a packet.
@@ -73,6 +75,8 @@ pub struct Move {
     pub to: u32,
     /// Whether it moves although packets came for it within the pause.
     pub forced: bool,
+    /// Since when it was to move.
+    pub since: Nanos,
 }
 
 /// An entry that was to move, and has not paused.
@@ -272,7 +276,7 @@ impl Rebalance {
     /// Entries that waited too long stay where they are for a time, unless they will be forced.
     fn give_up(&mut self, now: Nanos) -> Vec<Busy> {
         let most = self.limits.window.saturating_mul(WAIT);
-        let until = now.saturating_add(self.limits.window.saturating_mul(REST));
+        let until = now.saturating_add(self.limits.window.saturating_mul(BUSY));
         let mut busy = Vec::new();
         let (loads, rests) = (&self.loads, &mut self.rests);
         let is_forced = self.limits.force_after.is_some();
@@ -342,11 +346,27 @@ impl Rebalance {
             return None;
         };
         let forced = paused(&self.wanted[found]) > now;
-        let Wanted { entry, to, .. } = self.wanted.swap_remove(found);
+        let Wanted { entry, to, since } = self.wanted.swap_remove(found);
         self.rests[entry] = now.saturating_add(window.saturating_mul(REST));
         self.recent.push_back(now);
         let from = std::mem::replace(&mut self.table[entry], to);
-        Some(Move { entry, from, to, forced })
+        Some(Move { entry, from, to, forced, since })
+    }
+
+    /// A move that [`Self::next`] returned last was not made: the entry still waits for a pause.
+    pub fn put_back(&mut self, one: &Move) {
+        let Move { entry, from, to, since, .. } = *one;
+        self.table[entry] = from;
+        self.rests[entry] = 0;
+        self.recent.pop_back();
+        self.wanted.push(Wanted { entry, to, since });
+        self.due = 0;
+    }
+
+    /// When the last packet came for an entry, as far as is known.
+    #[must_use]
+    pub fn last(&self, entry: usize) -> Nanos {
+        self.last[entry]
     }
 
     /// From now on, entries only return to the queues of the first table, each as soon as it pauses.

@@ -68,7 +68,14 @@ fn run(fake: &mut Fake, rebalancer: &mut Rebalancer, from: u64, ms: u64) -> Ran 
                 ran.last[queue as usize] += 1;
             }
         }
-        match rebalancer.tick(fake, now, false) {
+        let mut news = rebalancer.tick(fake, now, false);
+        while let (Ok(all), true) = (&mut news, rebalancer.is_prepared()) {
+            match rebalancer.commit(fake, now) {
+                Ok(more) => all.extend(more),
+                Err(halt) => news = Err(halt),
+            }
+        }
+        match news {
             Ok(news) => ran.news.extend(news),
             Err(halt) => {
                 ran.halt = Some(halt);
@@ -222,7 +229,7 @@ fn frames_that_a_rule_steers_count_for_their_queue_only() {
 
 #[test]
 fn frames_that_could_be_overtaken_are_counted() {
-    let one = |forced| Move { entry: 7, from: 0, to: 1, forced };
+    let one = |forced| Move { entry: 7, from: 0, to: 1, forced, since: 0 };
     let mut watch = Watch::new(MS);
     watch.moved(&[one(false)], 10 * MS);
     assert!(!watch.see(7, Some(1), 1, 10 * MS), "paused before the move");
@@ -262,5 +269,47 @@ fn lost_frames_and_a_reader_that_is_behind_stop_moves() {
     assert_eq!(fake, before);
     assert_eq!((one.totals().lost, one.totals().moves), (200, 0));
     one.tick(&mut fake, 401 * MS, false).unwrap();
+    one.commit(&mut fake, 401 * MS).unwrap();
     assert!(one.totals().moves > 0, "{:?}", one.totals());
+}
+
+/// Entries that resume while the journal is written do not move; the others do.
+#[test]
+fn entries_that_resume_before_the_write_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut fake = skewed();
+    let before = fake.rss.clone().unwrap().table;
+    let mut one = rebalancer(&fake, Some(folder.path()));
+    let flows: Vec<_> = (0..400).map(key).collect();
+    for now in (0..151).map(|at| at * MS) {
+        if now % (20 * MS) == 0 {
+            flows.iter().for_each(|flow| {
+                let queue = one.card.queue(flow);
+                one.count(flow, 10, queue, now);
+            });
+        }
+        one.tick(&mut fake, now, true).unwrap();
+    }
+    let now = 151 * MS;
+    assert!(one.tick(&mut fake, now, false).unwrap().is_empty() && one.is_prepared());
+    assert_eq!(fake.rss.as_ref().unwrap().table, before, "only the journal is written");
+    let resumes = one.prepared.as_ref().unwrap().moves[0].entry;
+    let resumed = flows.iter().find(|flow| one.card.entry(flow) == Some(resumes)).unwrap();
+    one.count(resumed, 1, Some(before[resumes]), now + 100);
+    assert_eq!(one.commit(&mut fake, now + 100).unwrap(), None);
+    assert!(one.is_prepared() && one.is_waiting());
+    let Some(News::Moved(moved)) = one.commit(&mut fake, now + 200).unwrap() else { panic!() };
+    let now_is = fake.rss.clone().unwrap().table;
+    assert!(moved.iter().all(|one| one.entry != resumes && now_is[one.entry] == one.to));
+    assert_eq!(now_is[resumes], before[resumes]);
+    // It moves when it pauses again.
+    let later = now + 3 * MS;
+    one.tick(&mut fake, later, false).unwrap();
+    let Some(News::Moved(moved)) = one.commit(&mut fake, later).unwrap() else { panic!() };
+    assert!(moved.len() == 1 && moved[0].entry == resumes, "{moved:?}");
+    assert_eq!(one.totals().could_overtake, 0);
+    // Entries that resume each time are given up for now, and nothing was written.
+    drop(one);
+    undo(&mut fake, "eth0", folder.path()).unwrap();
+    assert_eq!(fake.rss.unwrap().table, before);
 }

@@ -5,6 +5,7 @@
 
 mod flowyard;
 mod proof;
+mod rebalance;
 mod rss;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ const COMMAND: [Need; 10] = {
 flowyard_testkit::tests! {
     mod flowyard needs COMMAND,
     mod proof needs COMMAND,
+    mod rebalance needs COMMAND,
     mod rss needs GUEST,
 }
 
@@ -70,5 +72,9 @@ fn has_command() -> Result<(), String> {
 }
 
 fn main() -> std::process::ExitCode {
+    // The test program itself is what receives in the guest.
+    if std::env::args().nth(1).as_deref() == Some("receive") {
+        rebalance::receive();
+    }
     flowyard_testkit::harness::run(tests())
 }
