@@ -281,6 +281,40 @@ mod tests {
     }
 
     #[test]
+    fn every_adapter_has_a_title_of_its_own() {
+        let mut titles: Vec<_> = Profile::ALL.iter().map(|profile| profile.title).collect();
+        titles.sort_unstable();
+        titles.dedup();
+        assert_eq!(titles.len(), Profile::ALL.len());
+    }
+
+    /// Entries of the table: of the physical function, of the same while virtual functions are on, and of a
+    /// virtual function.
+    #[test]
+    fn the_sizes_of_the_tables() {
+        for (name, physical, with_virtual, of_virtual) in [
+            ("82599", 128, 128, Some(128)),
+            ("x550", 512, 64, Some(64)),
+            ("x710", 512, 512, Some(64)),
+            ("e810", 2048, 2048, Some(64)),
+            ("mlx5", 256, 256, Some(256)),
+            ("82576", 128, 128, None),
+            ("82580", 128, 128, None),
+            ("i210", 128, 128, None),
+            ("igc", 128, 128, None),
+            ("bnxt", 128, 128, Some(128)),
+            ("bnxt-p5", 64, 64, Some(64)),
+            ("ena", 128, 128, None),
+            ("gve", 128, 128, None),
+            ("virtio", 128, 128, None),
+        ] {
+            let rss = Profile::find(name).unwrap().rss.unwrap();
+            let sizes = (rss.reta, rss.reta_sriov, rss.reta_vf);
+            assert_eq!(sizes, (physical, with_virtual, of_virtual), "{name}");
+        }
+    }
+
+    #[test]
     fn tables_are_powers_of_two_and_keys_long_enough() {
         for rss in Profile::ALL.iter().filter_map(|p| p.rss) {
             for size in [rss.reta, rss.reta_sriov, rss.reta_vf.unwrap_or(1)] {

@@ -94,6 +94,27 @@ fn hashes_equal_the_values_of_intels_driver() {
 }
 
 #[test]
+fn a_perfect_filter_is_written_with_its_soft_id_and_bucket() {
+    let tcp = v4(proto::TCP, [192, 168, 0, 1], 5300, [192, 168, 0, 5], 80);
+    let folded = folded(&tcp, &MaskSet { flex: Flex::Masked, ..MaskSet::ATR });
+    assert_eq!(folded.perfect_fdirhash(Pballoc::K256, 0x1234), 0x1234_01bb);
+    assert_eq!(folded.perfect_fdirhash(Pballoc::K64, 0), 0x01bb);
+}
+
+/// The mask set of the 5-tuple compares neither the tag nor the flexible word; that of ATR compares both.
+#[test]
+fn the_five_tuple_is_without_tag_and_flexible_word() {
+    let tcp = v4(proto::TCP, [192, 168, 0, 1], 5300, [192, 168, 0, 5], 80);
+    let input = |key: &FlowKey, mask| Input::from_key(key, mask).unwrap();
+    let [tagged, flexible] = [FlowKey { vlan_tci: 100, ..tcp }, FlowKey { flex: 7, ..tcp }];
+    for other in [tagged, flexible] {
+        let five = &MaskSet::FIVE_TUPLE;
+        assert_eq!(input(&other, five).folded(), input(&tcp, five).folded(), "{other:?}");
+    }
+    assert_ne!(input(&tagged, &MaskSet::ATR).folded(), input(&tcp, &MaskSet::ATR).folded());
+}
+
+#[test]
 fn ports_are_matched_only_in_protocols_that_the_adapter_recognises() {
     let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 5]);
     let input = |proto, sport| Input::from_key(&v4(proto, a, sport, b, 80), &MaskSet::ATR).unwrap();
@@ -108,6 +129,12 @@ fn sizes_are_those_of_the_datasheet() {
     {
         assert_eq!(pballoc.filters(Mode::Perfect), perfect);
         assert_eq!(pballoc.filters(Mode::Signature), signature);
+    }
+    for (code, pballoc) in [(1, Pballoc::K64), (2, Pballoc::K128), (3, Pballoc::K256)] {
+        assert_eq!((pballoc.code(), pballoc.locations()), (code, (1024 << code) - 2));
+        for mode in [Mode::Perfect, Mode::Signature] {
+            assert_eq!(usize::from(pballoc.bucket_mask(mode)), pballoc.buckets(mode) - 1);
+        }
     }
     assert_eq!(Pballoc::K64.locations(), 2046);
     assert_eq!(Pballoc::K64.bytes(), 65536);

@@ -246,6 +246,35 @@ RSS input transformation:
     }
 
     #[test]
+    fn every_flow_type_and_field_is_read() {
+        let lines = [
+            ("IP SA", Fields::SRC_IP),
+            ("IP DA", Fields::DST_IP),
+            ("L4 bytes 0 & 1 [TCP/UDP src port]", Fields::SRC_PORT),
+            ("L4 bytes 2 & 3 [TCP/UDP dst port]", Fields::DST_PORT),
+            ("None", Fields::NONE),
+        ];
+        for (name, flow) in [
+            ("TCP over IPV4", FlowType::Tcp4),
+            ("UDP over IPV4", FlowType::Udp4),
+            ("SCTP over IPV4", FlowType::Sctp4),
+            ("IPV4", FlowType::Ipv4),
+            ("TCP over IPV6", FlowType::Tcp6),
+            ("UDP over IPV6", FlowType::Udp6),
+            ("SCTP over IPV6", FlowType::Sctp6),
+            ("IPV6", FlowType::Ipv6),
+        ] {
+            for (line, field) in lines {
+                let text = format!(
+                    "{name} flows use these fields for computing Hash flow key:\n{line}\n\n"
+                );
+                let read = parse_ethtool("f", &text).unwrap();
+                assert_eq!(read.fields, [(flow, field)], "{name}: {line}");
+            }
+        }
+    }
+
+    #[test]
     fn a_driver_that_tells_no_key_leaves_it_open() {
         let text = "RX flow hash indirection table for eth0 with 2 RX ring(s):\n    0:      0     1\n\
             RSS hash key:\nOperation not supported\nRSS hash function:\n    toeplitz: on\n";

@@ -132,6 +132,10 @@ fn the_near_full_interrupt_is_armed_again_when_filters_become_free() {
     assert_eq!(table.free_filters(), 65);
     assert!(near(&mut table, 1984), "64 free again");
     assert!(!near(&mut table, 1985), "63 free: already reported");
+    let gone = table.input(&client([10, 0, 0, 5], 4, 7)).unwrap();
+    table.remove(table.bucket(&gone), 4).unwrap();
+    assert_eq!(table.free_filters(), 64);
+    assert!(!near(&mut table, 1986), "it was nearly full all the time");
 }
 
 #[test]
@@ -166,6 +170,38 @@ fn registers_clear_on_read_and_wrap_at_their_width() {
     table.lookup(&key.reversed());
     let read = table.read_registers();
     assert_eq!((read.free, read.add, read.matched, read.missed), (2047, 1, 1, 1));
+}
+
+#[test]
+fn readings_are_summed_and_the_longest_list_is_kept() {
+    let mut sum = Accumulator::default();
+    for (n, max_len, max_hash) in [(10, 3, 30), (20, 5, 50), (30, 5, 51), (40, 2, 20)] {
+        sum.add(&Registers {
+            free: n,
+            coll: n,
+            max_len,
+            max_hash,
+            add: n + 1,
+            remove: n + 2,
+            fadd: n as u8 + 3,
+            fremove: n as u8 + 4,
+            matched: u32::from(n) + 5,
+            missed: u32::from(n) + 6,
+        });
+    }
+    let wanted = Accumulator {
+        free: 40,
+        max_len: 5,
+        max_hash: 50,
+        coll: 100,
+        add: 104,
+        remove: 108,
+        fadd: 112,
+        fremove: 116,
+        matched: 120,
+        missed: 124,
+    };
+    assert_eq!(sum, wanted);
 }
 
 #[derive(Clone, Debug)]

@@ -88,6 +88,21 @@ fn another_flows_global_entry_means_plain_rps() {
 }
 
 #[test]
+fn a_flow_is_wanted_on_a_cpu_that_exists() {
+    for cpus in 1..=9_u16 {
+        let mut rfs = Rfs::new(RfsConfig { flow_cnt: 64, cpus, ..RfsConfig::default() });
+        assert_eq!(rfs.wanted(0x1234_5600), None, "never consumed");
+        for cpu in 0..16 {
+            rfs.consume(0x1234_5600, cpu);
+            // The entry has as many bits for the CPU as the highest of them needs.
+            let kept = cpu % cpus.next_power_of_two();
+            assert_eq!(rfs.wanted(0x1234_5600), (kept < cpus).then_some(kept), "{cpu} of {cpus}");
+            assert_eq!(rfs.wanted(0x1334_5600), None, "another flow of the same entry");
+        }
+    }
+}
+
+#[test]
 fn flow_count_zero_is_plain_rps_and_slots_stay_in_their_table() {
     let (mut off, mut backlog) = (rfs(0), Backlogs::default());
     off.consume(0xf000_0001, 3);

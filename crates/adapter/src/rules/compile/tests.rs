@@ -196,11 +196,53 @@ fn a_full_table_has_no_location_left() {
     assert_eq!(brief(small, text), ["+1", "+0", "TableFull"]);
 }
 
+/// Whether a rule that is accepted has a note with this text.
+fn has_note(target: Target, text: &str, part: &str) -> bool {
+    match &verdicts(target, text)[0] {
+        Verdict::Accepted { notes, .. } => notes.iter().any(|note| note.contains(part)),
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// A mask that matches the low bits only, and ignores eight or more above them, is taken for a netmask.
 #[test]
 fn a_netmask_in_m_is_reported() {
-    let seen = verdicts(IXGBE, "flow-type tcp4 src-ip 10.0.0.7 m 255.255.255.0");
-    assert!(matches!(&seen[0], Verdict::Accepted { notes, .. }
-        if notes.iter().any(|note| note.contains("inverted netmask"))));
+    for (mask, is_netmask) in [
+        ("", false),
+        (" m 255.255.255.0", true),
+        (" m 255.0.0.0", true),
+        (" m 254.0.0.0", false),
+        (" m 255.255.0.255", false),
+        (" m 0.0.0.255", false),
+        (" m 255.255.255.255", false),
+    ] {
+        for field in ["src-ip", "dst-ip"] {
+            let text = format!("flow-type tcp4 {field} 10.0.0.7{mask} dst-port 80");
+            assert_eq!(has_note(IXGBE, &text, "inverted netmask"), is_netmask, "{text}");
+        }
+    }
+    assert!(!has_note(I40E, "flow-type tcp6 src-ip 2001:db8::1", "inverted netmask"));
+}
+
+/// aRFS of ice needs rules that match the whole 4-tuple, and nothing else.
+#[test]
+fn ice_tells_which_rules_turn_arfs_off() {
+    let all = ["src-ip 10.0.0.1", "dst-ip 10.0.0.2", "src-port 5", "dst-port 80"];
+    for kind in ["tcp4", "udp4", "sctp4"] {
+        let off = |fields: &[&str], more: &str| {
+            let text = format!("flow-type {kind} {}{more}", fields.join(" "));
+            has_note(Target::Ice, &text, "turns aRFS off")
+        };
+        assert!(!off(&all, ""), "{kind}");
+        let has_arfs = kind != "sctp4";
+        for without in 0..4 {
+            let some: Vec<_> = (0..4).filter(|at| *at != without).map(|at| all[at]).collect();
+            assert_eq!(off(&some, ""), has_arfs, "{kind} {some:?}");
+        }
+        assert_eq!(off(&all, " vlan 5"), has_arfs, "{kind} with a tag");
+        assert_eq!(off(&all, " user-def 0x20001"), has_arfs, "{kind} with a flexible word");
+    }
+    assert!(!has_note(Target::Ice, "flow-type ip4 src-ip 10.0.0.1", "turns aRFS off"));
 }
 
 #[test]
