@@ -44,7 +44,7 @@ pub use goal::{Goal, plan};
 pub use guard::dangers;
 pub use here::{Here, addresses, interfaces};
 pub use known::Known;
-pub use machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss, Rules};
+pub use machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Rss};
 pub use plan::{Change, Observed, Plan, Refusal, Step};
 pub use prove::{CpuProof, FlowProof, Proof, QueueProof, Seen};
 pub use sample::{Only, Sampled, Sampler};
