@@ -21,7 +21,8 @@ pub(crate) const SCHEMA: &str = "flowyard.plan/1";
 Goals:
   balance         every queue and CPU gets an equal share of the traffic
   locality        frames are processed near the adapter, and where the application reads them
-  isolate=FLOW    a flow, as 'tcp 10.0.0.1:40000 > 10.0.0.2:80', has a queue of its own
+  isolate=FLOW    a flow, as 'tcp 10.0.0.1:40000 > 10.0.0.2:80', has a queue of its own; fields that are zero, as in
+                  'tcp 0.0.0.0:0 > 10.0.0.2:80', match all flows; with --queues N they have N queues (RSS contexts)
   symmetric       both directions of a connection go to one CPU
   spread-tunnels  connections inside a tunnel go to different CPUs
 
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// What the plan is for: balance, locality, isolate=FLOW, symmetric, spread-tunnels
     #[arg(long, value_name = "GOAL")]
     goal: String,
+
+    /// With the goal isolate=FLOW: number of queues for the flows that match, by an RSS context if more than one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    queues: Option<u32>,
 
     /// Plan for the traffic of this capture (may be repeated)
     #[arg(long, value_name = "FILE", required_unless_present = "seconds")]
@@ -58,7 +63,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let goal = goal(&args.goal)?;
+    let goal = match (goal(&args.goal)?, args.queues) {
+        (Goal::Isolate(flow), Some(queues @ 2..)) => Goal::Group(flow, queues),
+        (goal @ Goal::Isolate(_), _) | (goal, None) => goal,
+        (_, Some(_)) => return Err(bad_input("--queues: only the goal isolate=FLOW has it")),
+    };
     let file = OutFile::new(args.output.as_ref(), "plan")?;
     let state = host::read(&args.interface)?;
     let (traffic, source) = match args.seconds {
@@ -165,6 +174,10 @@ pub(crate) fn text(plan: &Plan) -> String {
 /// A change of a value; of a long list only the places that differ.
 fn difference(from: &str, to: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (from.split(' ').collect(), to.split(' ').collect());
+    let entries = new.iter().take_while(|word| word.parse::<u32>().is_ok()).count();
+    if from == "none" && entries >= 16 {
+        return format!("{from} -> {} ... ({entries} entries)", new[..8].join(" "));
+    }
     if old.len() < 16 || old.len() != new.len() {
         return format!("{from} -> {to}");
     }

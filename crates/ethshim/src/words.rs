@@ -26,7 +26,7 @@ pub(crate) struct Words(*mut u32);
 
 impl Words {
     pub(crate) fn get(&self, at: usize) -> u32 {
-        // SAFETY: `answer` was told that the request has the words of its command.
+        // SAFETY: the caller of `answer` guarantees that the request has the words of its command.
         unsafe { self.0.add(at).read_unaligned() }
     }
 

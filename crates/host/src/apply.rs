@@ -27,7 +27,7 @@ pub enum Failure {
     #[error("the machine is not as it was when the plan was made: {}; make a new plan", .0.join("; "))]
     Different(Vec<String>),
     /// The plan would change or delete what another program made. Nothing was changed.
-    #[error("the plan changes what is not flowyard's: {}; it only makes rules, and deletes those that it made", .0.join("; "))]
+    #[error("the plan changes what is not flowyard's: {}; it only makes rules and RSS contexts, and deletes those that it made", .0.join("; "))]
     NotOurs(Vec<String>),
     /// The file of the journal cannot be written or read. Nothing was changed.
     #[error("the journal: {0}")]
@@ -151,7 +151,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
             return Err(give_up(machine, journal, &step.setting, why));
         }
     }
-    // Rules of others are theirs: a change that made the driver drop one is taken back.
+    // Rules and contexts of others are theirs: a change that made the driver drop one is taken back.
     for (setting, value) in others(plan) {
         if let Some(why) = changed(setting, &setting.get(machine, interface), value) {
             return Err(give_up(machine, journal, setting, why));
@@ -200,7 +200,9 @@ fn one(
     number: usize,
     step: &Step,
 ) -> Result<(), String> {
-    let Step { setting, from, to, .. } = step;
+    // A rule may spread over the context that an earlier step has made.
+    let steps = journal.steps();
+    let Step { setting, from, to, .. } = steps.get(number).unwrap_or(step);
     let interface = journal.header.interface.clone();
     let now = setting.get(machine, &interface);
     let now = now.map_err(|error| reason(&format!("reading {setting}"), &error))?;
@@ -223,7 +225,7 @@ fn one(
     };
     let now = setting.get(machine, &interface);
     if let Some(why) = not_there(setting, &now, to) {
-        // A driver that made something else than it was told: that is this program's, too.
+        // A driver that made something else than the plan says: that is this program's, too.
         if let (Ok(_), Some(absent)) = (now, setting.absent()) {
             let removed = setting.set(machine, &interface, absent);
             removed.map_err(|error| format!("{why}; removing it: {error}"))?;
@@ -237,8 +239,10 @@ fn one(
 fn reset_by(plan: &Plan) -> Settings {
     let is_step = |setting: &Setting| plan.steps.iter().any(|step| step.setting == *setting);
     let is_reset = |setting: &Setting| {
-        let of_queues = matches!(setting, Setting::Rps(_) | Setting::FlowCount(_));
-        of_queues || setting.absent().is_some() || follows_channels(&plan.steps, setting)
+        // A context cannot be made again under its number.
+        let can_be_set =
+            matches!(setting, Setting::Rps(_) | Setting::FlowCount(_) | Setting::Rule(_));
+        can_be_set || follows_channels(&plan.steps, setting)
     };
     if !is_step(&Setting::Channels) {
         return Settings::new();
@@ -324,6 +328,9 @@ fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failu
         let Step { setting, from, to, .. } = &steps[number];
         match setting.get(machine, interface) {
             Ok(now) if now == *from || now == first(steps, &begun, setting) => {}
+            Ok(now) if now == *to && find::is_used(machine, interface, setting) => {
+                foreign.push(format!("{setting} is used by a rule of another program"));
+            }
             Ok(now) if now == *to || follows_channels(steps, setting) => {
                 // Before the channels are restored, a table may name queues that do not exist: `again`
                 // restores it then.
@@ -414,6 +421,8 @@ fn put_back(machine: &mut dyn Machine, interface: &str, reset: &Settings) -> Vec
 #[cfg(test)]
 mod channel_tests;
 mod find;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod rule_tests;
 #[cfg(test)]

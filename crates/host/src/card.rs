@@ -8,7 +8,7 @@ use flowyard_adapter::rules::RuleAction;
 use flowyard_frame::FlowKey;
 
 use crate::cpus;
-use crate::rules::Matcher;
+use crate::rules::{Matcher, NEW_CONTEXT};
 use crate::setting::{Setting, Settings, queues, table};
 use crate::state::{State, fields_in};
 
@@ -16,6 +16,8 @@ use crate::state::{State, fields_in};
 #[derive(Clone, Debug)]
 pub struct Card {
     rss: Option<Rss>,
+    /// The other contexts, by number.
+    contexts: BTreeMap<u32, Rss>,
     rules: Matcher,
     /// Why the queue of a flow is not known.
     why: Option<String>,
@@ -41,10 +43,12 @@ impl Card {
     /// The card of `state`, under `settings` instead of its own.
     #[must_use]
     pub fn new(state: &State, settings: &Settings) -> Self {
-        let (rss, why) = match rss(state, settings) {
-            Ok(rss) => (Some(rss), None),
-            Err(why) => (None, Some(why)),
-        };
+        let (key, table) = (settings.get(&Setting::Key), settings.get(&Setting::Table));
+        let (rss, why) =
+            match rss(state, settings, key.map(String::as_str), table.map(String::as_str)) {
+                Ok(rss) => (Some(rss), None),
+                Err(why) => (None, Some(why)),
+            };
         let list = |text: &String| cpus::from_list(text).unwrap_or_default();
         let mut of_queue = BTreeMap::new();
         for one in state.interrupts.value().into_iter().flatten() {
@@ -66,6 +70,7 @@ impl Card {
         });
         Self {
             rss,
+            contexts: contexts(state, settings),
             rules: Matcher::new(state, settings),
             why,
             queues: queues(state, settings).unwrap_or(1),
@@ -124,9 +129,10 @@ impl Card {
         self.rules.lookup(key)
     }
 
-    /// The queues to which rules steer.
+    /// The queues to which rules steer, and those of RSS contexts.
     pub(crate) fn queues_of_rules(&self) -> BTreeSet<u32> {
-        self.rules.queues.clone()
+        let contexts = self.contexts.values().flat_map(Rss::reta);
+        contexts.map(|queue| (*queue).into()).chain(self.rules.queues.iter().copied()).collect()
     }
 
     /// The queue of a flow, if it is known.
@@ -134,6 +140,10 @@ impl Card {
     pub fn queue(&self, key: &FlowKey) -> Option<u32> {
         match self.rules.lookup(key) {
             Some(RuleAction::Queue(queue)) => return Some(queue),
+            Some(RuleAction::Context { context, queue }) => {
+                let rss = self.contexts.get(&context)?;
+                return Some(queue + u32::from(rss.queue(rss.hash(key))));
+            }
             Some(_) => return None,
             None => {}
         }
@@ -174,8 +184,29 @@ impl Card {
     }
 }
 
+/// The contexts other than the default one. One without a key of its own is taken to have the default one's.
+fn contexts(state: &State, settings: &Settings) -> BTreeMap<u32, Rss> {
+    let one = |(setting, value): (&Setting, &String)| {
+        let number = match setting {
+            Setting::Context(number) => *number,
+            Setting::NewContext => NEW_CONTEXT,
+            _ => return None,
+        };
+        let (table, key) = value.split_once(" key ").unwrap_or((value, ""));
+        let default = settings.get(&Setting::Key).map(String::as_str);
+        let key = Some(key).filter(|key| !key.is_empty()).or(default);
+        Some((number, rss(state, settings, key, Some(table)).ok()?))
+    };
+    settings.iter().filter_map(one).collect()
+}
+
 /// RSS as the card has it, or the reason for which it cannot be predicted.
-fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
+fn rss(
+    state: &State,
+    settings: &Settings,
+    key: Option<&str>,
+    entries: Option<&str>,
+) -> Result<Rss, String> {
     let rss = match (state.rss.value(), state.rss.why()) {
         (Some(rss), _) => rss,
         (None, why) => return Err(why.unwrap_or_default().to_owned()),
@@ -191,10 +222,10 @@ fn rss(state: &State, settings: &Settings) -> Result<Rss, String> {
             ));
         }
     };
-    let key = settings.get(&Setting::Key).ok_or("the driver does not give the RSS key")?;
+    let key = key.ok_or("the driver does not give the RSS key")?;
     let digits = key.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
     let key: Vec<u8> = digits.collect::<Option<_>>().ok_or("the RSS key cannot be read")?;
-    let entries = settings.get(&Setting::Table).and_then(|text| table(text));
+    let entries = entries.and_then(table);
     let entries = entries.ok_or("the driver gives no indirection table")?;
     let table = entries.iter().map(|queue| *queue as u16).collect();
     let mut fields = HashFields::ALL_PORTS;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
-use flowyard_adapter::rules::Rule;
+use flowyard_adapter::rules::{Rule, RuleAction};
 
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
@@ -24,6 +24,8 @@ pub(crate) struct Fake {
     pub(crate) fields: BTreeMap<u32, u64>,
     pub(crate) driver: String,
     pub(crate) counters: Vec<(String, u64)>,
+    /// RSS contexts other than the default one; `None`: the driver has none.
+    pub(crate) contexts: Option<BTreeMap<u32, Rss>>,
     /// The rules; `None`: the driver has none.
     pub(crate) rules: Option<Rules>,
     /// Whether a change of channels drops all rules.
@@ -101,6 +103,7 @@ impl Fake {
                 .collect(),
             driver: "virtio_net".to_owned(),
             counters: names.collect(),
+            contexts: None,
             rules: None,
             drops_rules: false,
             left: Cell::new(None),
@@ -237,7 +240,10 @@ impl Machine for Fake {
         };
         let table = self.rss.as_ref().map(|rss| rss.table.as_slice()).unwrap_or_default();
         let rule = self.rules.as_ref().and_then(Rules::highest_queue);
-        if (is_users(table) && table.iter().any(|queue| *queue >= counts.combined))
+        let contexts = self.contexts.iter().flat_map(BTreeMap::values);
+        let context = contexts.flat_map(|rss| &rss.table).any(|queue| *queue >= counts.combined);
+        if context
+            || (is_users(table) && table.iter().any(|queue| *queue >= counts.combined))
             || rule >= Some(counts.combined)
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -260,7 +266,38 @@ impl Machine for Fake {
     fn rss(&self, _: &str, context: u32) -> io::Result<Rss> {
         self.is_killed()?;
         let rss = self.has_rss()?;
-        if context == 0 { Ok(rss.clone()) } else { unsupported() }
+        match (context, &self.contexts) {
+            (0, _) => Ok(rss.clone()),
+            (_, None) => unsupported(),
+            (_, Some(all)) => all.get(&context).cloned().ok_or_else(missing),
+        }
+    }
+
+    fn create_context(&mut self, _: &str, table: &[u32], key: &[u8]) -> io::Result<u32> {
+        self.change()?;
+        let mut rss = self.has_rss()?.clone();
+        let queues = self.channels.now.combined;
+        if rss.table.len() != table.len() || table.iter().any(|queue| *queue >= queues) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        rss.table = table.to_vec();
+        if !key.is_empty() {
+            rss.key = key.to_vec();
+        }
+        let Some(all) = &mut self.contexts else { return unsupported() };
+        let number = (1..).find(|number| !all.contains_key(number)).unwrap_or(1);
+        all.insert(number, rss);
+        self.is_killed().map(|()| number)
+    }
+
+    fn delete_context(&mut self, _: &str, context: u32) -> io::Result<()> {
+        self.change()?;
+        if self.rules.as_ref().is_some_and(|rules| rules.uses(context)) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        let Some(all) = &mut self.contexts else { return unsupported() };
+        all.remove(&context).ok_or_else(missing)?;
+        self.is_killed()
     }
 
     fn set_table(&mut self, _: &str, table: &[u32]) -> io::Result<()> {
@@ -321,6 +358,11 @@ impl Machine for Fake {
     fn insert_rule(&mut self, _: &str, rule: &Rule, location: u32) -> io::Result<u32> {
         self.change()?;
         let queues = self.channels.now.combined;
+        if let RuleAction::Context { context, .. } = rule.action
+            && !self.contexts.as_ref().is_some_and(|all| all.contains_key(&context))
+        {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         let location = match &mut self.rules {
             Some(rules) => rules.insert(rule, location, queues)?,
             None => return unsupported(),

@@ -12,6 +12,7 @@ use crate::traffic::Traffic;
 
 mod balance;
 mod channels;
+mod group;
 mod isolate;
 mod locality;
 mod symmetric;
@@ -29,6 +30,8 @@ pub enum Goal {
     Locality,
     /// A flow has a queue of its own.
     Isolate(FlowKey),
+    /// The flows that match have this number of queues of their own.
+    Group(FlowKey, u32),
     /// Both directions of a connection go to one CPU.
     Symmetric,
     /// Frames of different connections inside a tunnel go to different CPUs.
@@ -41,6 +44,7 @@ impl std::fmt::Display for Goal {
             Self::Balance => f.write_str("balance"),
             Self::Locality => f.write_str("locality"),
             Self::Isolate(flow) => write!(f, "isolate={flow}"),
+            Self::Group(flow, queues) => write!(f, "isolate={flow} onto {queues} queues"),
             Self::Symmetric => f.write_str("symmetric"),
             Self::SpreadTunnels => f.write_str("spread-tunnels"),
         }
@@ -58,6 +62,7 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
         Goal::Balance => balance::wish(&ask, &mut wish),
         Goal::Locality => locality::wish(&ask, &mut wish),
         Goal::Isolate(flow) => isolate::wish(&ask, flow, &mut wish),
+        Goal::Group(flow, queues) => group::wish(&ask, flow, *queues, &mut wish),
         Goal::Symmetric => symmetric::wish(&ask, &mut wish),
         Goal::SpreadTunnels => tunnels::wish(&ask, &mut wish),
     }
@@ -132,6 +137,7 @@ fn unknown(state: &State, setting: &Setting, to: &str) -> Refusal {
         Setting::Key => "RSS key".to_owned(),
         Setting::Table => "RSS".to_owned(),
         Setting::Fields(flow) => format!("hash fields of {flow}"),
+        Setting::Context(_) | Setting::NewContext => "RSS contexts".to_owned(),
         Setting::Rule(_) | Setting::NewRule(_) => "rules".to_owned(),
         Setting::Affinity(irq) => format!("affinity of interrupt {irq}"),
         Setting::Xps(queue) => format!("XPS CPUs of tx-{queue}"),
@@ -180,6 +186,8 @@ fn refuse_by_profile(state: &State, settings: &Settings, wish: &mut Wish) {
 
 #[cfg(test)]
 mod channel_tests;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod rule_tests;
 #[cfg(test)]

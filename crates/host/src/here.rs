@@ -70,6 +70,14 @@ impl Machine for Here {
         sys::rss(interface, context)
     }
 
+    fn create_context(&mut self, interface: &str, table: &[u32], key: &[u8]) -> io::Result<u32> {
+        sys::create_context(interface, table, key)
+    }
+
+    fn delete_context(&mut self, interface: &str, context: u32) -> io::Result<()> {
+        sys::delete_context(interface, context)
+    }
+
     fn set_table(&mut self, interface: &str, table: &[u32]) -> io::Result<()> {
         sys::set_rss(interface, Some(table), None)
     }

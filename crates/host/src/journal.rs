@@ -30,7 +30,7 @@ pub struct Header {
     pub boot: String,
     /// The steps.
     pub steps: Vec<Step>,
-    /// The rules that were there before the first step. What the steps make is none of these.
+    /// The rules and contexts that were there before the first step. What the steps make is none of these.
     #[serde(default)]
     pub present: Vec<Setting>,
     /// Settings that the driver may reset because the steps change the channels, with the values to restore.
@@ -187,13 +187,20 @@ impl Journal {
         written
     }
 
-    /// The steps, with what the driver chose in the place of `rule-new-N`.
+    /// The steps, with what the driver chose in the place of `rule-new-N`, `rss.context-new` and `context new` of rules.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = self.header.steps.clone();
+        let context = self.made.values().find_map(|setting| match setting {
+            Setting::Context(number) => Some(*number),
+            _ => None,
+        });
         for (number, step) in steps.iter_mut().enumerate() {
             if let Some(setting) = self.made.get(&number) {
                 step.setting = setting.clone();
+            }
+            if let Some(context) = context {
+                step.to = step.to.replace(" context new ", &format!(" context {context} "));
             }
         }
         steps

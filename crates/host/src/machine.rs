@@ -10,7 +10,7 @@ use flowyard_frame::FlowKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ntuple::{Listed, Table};
+use crate::ntuple::table::{Listed, Table};
 
 /// The driver of an interface (`ETHTOOL_GDRVINFO`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -130,6 +130,10 @@ pub trait Machine {
     fn set_channels(&mut self, interface: &str, counts: Counts) -> io::Result<()>;
     /// Receive-side scaling of context `context`; 0 is the default context.
     fn rss(&self, interface: &str, context: u32) -> io::Result<Rss>;
+    /// Makes an RSS context with a table and a key; without a key, that of the driver. Returns its number.
+    fn create_context(&mut self, interface: &str, table: &[u32], key: &[u8]) -> io::Result<u32>;
+    /// Deletes an RSS context.
+    fn delete_context(&mut self, interface: &str, context: u32) -> io::Result<()>;
     /// Changes the indirection table of the default context.
     fn set_table(&mut self, interface: &str, table: &[u32]) -> io::Result<()>;
     /// Changes the hash key of the default context.

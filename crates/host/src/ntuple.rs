@@ -18,8 +18,10 @@ use flowyard_adapter::rules::Rule;
 
 mod call;
 mod layout;
+pub(crate) mod table;
 
 pub use layout::{NotARule, Request, SIZE};
+pub use table::{Listed, Rules, Table};
 
 /// `RX_CLS_LOC_ANY`: the driver chooses the location.
 pub const ANY_LOCATION: u32 = u32::MAX;
@@ -29,28 +31,6 @@ const CHOOSES: u64 = 1 << 31;
 
 /// Attempts to list rules while others change them.
 const ATTEMPTS: u32 = 8;
-
-/// The rules of an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
-    /// The number of locations; `None` if the driver does not tell.
-    pub size: Option<u32>,
-    /// Whether the driver can choose a location.
-    pub chooses: bool,
-    /// The rules, by location.
-    pub rules: Vec<Listed>,
-}
-
-/// A rule that an interface has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its location.
-    pub loc: u32,
-    /// The rule as the driver told it.
-    pub bytes: Request,
-    /// The rule in ethtool's words, or why it has none.
-    pub rule: Result<Rule, NotARule>,
-}
 
 /// The rules of `interface`.
 ///

@@ -1,84 +1,18 @@
-//! Rules of a plan: their text, whether the driver takes one more, and which frames they match.
-//!
-//! A rule's text is that of `ethtool -N` without its location, in one form for all rules that match the same frames: ixgbe,
-//! for example, tells an empty VLAN field of rules that were given without one.
+//! Rules of a plan: whether the driver takes one more, and which frames they match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Profile, Support};
-use flowyard_adapter::rules::{
-    Driver, FlowType, Rule, RuleAction, RuleTable, Target, Verdict, compile, parse,
-};
+use flowyard_adapter::rules::{Driver, Rule, RuleAction, RuleTable, Target, Verdict, compile};
 use flowyard_frame::{FlowKey, proto};
 
-use crate::files::hex;
-use crate::ntuple::Listed;
 use crate::setting::{NONE, Setting, Settings};
 use crate::state::{RulesState, State};
 
-/// The text of a rule.
-pub(crate) fn text(rule: &Rule) -> String {
-    let mut rule = rule.clone();
-    rule.loc = None;
-    rule.written = rule.key;
-    if rule.mask.eth_dst == [0; 6] {
-        rule.dst_mac = false;
-    }
-    rule.vlan_etype = rule.vlan_etype.filter(|(_, bits)| *bits != 0);
-    rule.user_def = rule.user_def.filter(|(_, bits)| *bits != 0);
-    if rule.vlan_etype.is_none() && rule.user_def.is_none() && rule.mask.vlan_tci == 0 {
-        rule.ext = false;
-    }
-    rule.options()
-}
+pub(crate) mod words;
 
-/// The rule of a text.
-pub(crate) fn read(text: &str) -> Option<Rule> {
-    let rule = parse("rule", text).ok()?.into_iter().next()?;
-    Some(Rule { line: 0, text: String::new(), ..rule })
-}
-
-/// The text of a rule that a driver has.
-pub(crate) fn listed(listed: &Listed) -> String {
-    match &listed.rule {
-        Ok(rule) => text(rule),
-        Err(_) => format!("raw {}", hex(listed.bytes.meant().at(0).as_bytes())),
-    }
-}
-
-/// The rule that matches a flow. A field that is zero in `flow` is not matched.
-pub(crate) fn of_flow(flow: &FlowKey, action: RuleAction) -> Rule {
-    let kind = match (flow.proto, flow.is_ipv4()) {
-        (proto::TCP, true) => FlowType::Tcp4,
-        (proto::UDP, true) => FlowType::Udp4,
-        (proto::SCTP, true) => FlowType::Sctp4,
-        (_, true) => FlowType::Ip4,
-        (proto::TCP, false) => FlowType::Tcp6,
-        (proto::UDP, false) => FlowType::Udp6,
-        (proto::SCTP, false) => FlowType::Sctp6,
-        (_, false) => FlowType::Ip6,
-    };
-    let mut rule = Rule { action, ..Rule::every(kind) };
-    let width = if flow.is_ipv4() { 4 } else { 16 };
-    let address = |of: [u8; 16]| {
-        let mut mask = [0; 16];
-        if of != mask {
-            mask[..width].fill(0xff);
-        }
-        (of, mask)
-    };
-    let port = |of: u16| (of, if of == 0 { 0 } else { u16::MAX });
-    (rule.written.src, rule.mask.src) = address(flow.src);
-    (rule.written.dst, rule.mask.dst) = address(flow.dst);
-    (rule.written.sport, rule.mask.sport) = port(flow.sport);
-    (rule.written.dport, rule.mask.dport) = port(flow.dport);
-    if !kind.has_ports() && flow.proto != 0 {
-        (rule.written.proto, rule.mask.proto) = (flow.proto, u8::MAX);
-    }
-    rule.complete();
-    rule
-}
+pub(crate) use words::{NEW_CONTEXT, of_flow, read, text};
 
 /// Whether a flow names one connection: no field that a rule could match is left out.
 pub(crate) fn is_single(flow: &FlowKey) -> bool {
@@ -223,6 +157,7 @@ fn by_model(
 /// The words of a verdict about a file of rules, for rules that are known by their locations.
 fn by_location(words: &str) -> String {
     let words = words
+        .replace(&format!(", so no context {NEW_CONTEXT}"), "")
         .replace("the filter of line ", "the rule at location ")
         .replace("the rule of line ", "the rule at location ")
         .replace("the fields of line ", "the fields of the rule at location ");

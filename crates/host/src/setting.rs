@@ -8,6 +8,8 @@
 //! | `fields.tcp4` | ethtool's letters, such as `sdfn`, or `nothing` |
 //! | `irq-42.affinity`, `tx-0.xps_cpus`, `rx-0.rps_cpus` | CPUs, such as `0-3,8`, or `none` |
 //! | `rx-0.rps_flow_cnt`, `rps_sock_flow_entries` | a number of entries |
+//! | `rss.context-1` | the queue of each entry of an RSS context and its key, as `2 3 2 3 key 6d:5a:...`, or `none` |
+//! | `rss.context-new` | the same; the driver chooses the number while the plan is applied |
 //! | `rule-7` | the rule at location 7 in ethtool's words, without its location, or `none` |
 //! | `rule-new-1` | the same; the driver chooses the location while the plan is applied |
 //!
@@ -27,17 +29,24 @@ use crate::flow_types::{fields_of, flow_type, letters};
 use crate::known::Known;
 use crate::machine::{Counts, Machine};
 use crate::ntuple::ANY_LOCATION;
-use crate::rules;
+use crate::rules::words;
 use crate::state::State;
 
-/// A setting: `channels`, `rss.key`, `rss.table`, `fields.TYPE`, `rule-LOCATION`, `rule-new-N` (the driver chooses the
-/// location), `irq-N.affinity`, `tx-N.xps_cpus`, `rps_sock_flow_entries`, `rx-N.rps_cpus`, `rx-N.rps_flow_cnt`.
+pub(crate) mod context;
+
+/// A setting: `channels`, `rss.context-N`, `rss.context-new` (the driver chooses the number), `rss.key`, `rss.table`,
+/// `fields.TYPE`, `rule-LOCATION`, `rule-new-N` (the driver chooses the location), `irq-N.affinity`, `tx-N.xps_cpus`,
+/// `rps_sock_flow_entries`, `rx-N.rps_cpus`, `rx-N.rps_flow_cnt`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 #[schemars(with = "String")]
 pub enum Setting {
     /// The numbers of channels.
     Channels,
+    /// An RSS context other than the default one.
+    Context(u32),
+    /// An RSS context whose number the driver chooses.
+    NewContext,
     /// The RSS key.
     Key,
     /// The RSS indirection table.
@@ -64,6 +73,8 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Channels => f.write_str("channels"),
+            Self::Context(number) => write!(f, "rss.context-{number}"),
+            Self::NewContext => f.write_str("rss.context-new"),
             Self::Key => f.write_str("rss.key"),
             Self::Table => f.write_str("rss.table"),
             Self::Fields(flow) => write!(f, "fields.{flow}"),
@@ -94,11 +105,13 @@ impl TryFrom<String> for Setting {
         let fields = || text.strip_prefix("fields.").filter(|name| flow_type(name).is_some());
         let found = match &*text {
             "channels" => Some(Self::Channels),
+            "rss.context-new" => Some(Self::NewContext),
             "rss.key" => Some(Self::Key),
             "rss.table" => Some(Self::Table),
             "rps_sock_flow_entries" => Some(Self::SockFlows),
             _ => fields()
                 .map(|name| Self::Fields(name.to_owned()))
+                .or_else(|| numbered("rss.context-", "").map(Self::Context))
                 .or_else(|| numbered("rule-new-", "").map(Self::NewRule))
                 .or_else(|| numbered("rule-", "").map(Self::Rule))
                 .or_else(|| numbered("irq-", ".affinity").map(Self::Affinity))
@@ -131,6 +144,8 @@ pub(crate) fn counts_text(counts: Counts) -> String {
     format!("rx {rx} tx {tx} other {other} combined {combined}")
 }
 
+pub(crate) use context::text as context_text;
+
 /// The settings that are known.
 #[must_use]
 pub fn settings_of(state: &State) -> Settings {
@@ -139,6 +154,10 @@ pub fn settings_of(state: &State) -> Settings {
         all.extend(value.map(|value| (setting, value)));
     };
     add(Setting::Channels, state.channels.value().map(|all| counts_text(all.now)));
+    for one in state.contexts.value().into_iter().flatten() {
+        let key = one.rss.key.value().map(String::as_str);
+        add(Setting::Context(one.number), Some(context_text(&one.rss.table, key)));
+    }
     let rss = state.rss.value();
     add(Setting::Key, rss.and_then(|rss| rss.key.value().cloned()));
     let table = rss.filter(|rss| !rss.table.is_empty());
@@ -183,14 +202,16 @@ impl Setting {
         })
     }
 
-    /// The value of a setting that is not there, if it can be made: a rule.
+    /// The value of a setting that is not there, if it can be made: a rule or an RSS context.
     pub(crate) fn absent(&self) -> Option<&'static str> {
-        matches!(self, Self::Rule(_) | Self::NewRule(_)).then_some(NONE)
+        let can_be_made =
+            matches!(self, Self::Rule(_) | Self::NewRule(_) | Self::Context(_) | Self::NewContext);
+        can_be_made.then_some(NONE)
     }
 
     /// Whether the name of the setting is chosen by the driver when it is made.
     pub(crate) fn is_new(&self) -> bool {
-        matches!(self, Self::NewRule(_))
+        matches!(self, Self::NewRule(_) | Self::NewContext)
     }
 
     /// The value now.
@@ -215,8 +236,9 @@ impl Setting {
             }
             Self::Rule(location) => machine
                 .rule(interface, *location)?
-                .map_or_else(|| NONE.to_owned(), |listed| rules::listed(&listed)),
-            Self::NewRule(_) => NONE.to_owned(),
+                .map_or_else(|| NONE.to_owned(), |listed| words::listed(&listed)),
+            Self::Context(number) => context::get(machine, interface, *number)?,
+            Self::NewRule(_) | Self::NewContext => NONE.to_owned(),
             _ => counts_text(machine.channels(interface)?.now),
         })
     }
@@ -247,10 +269,10 @@ impl Setting {
             }
             Self::Rule(location) if value == NONE => machine.delete_rule(interface, *location),
             Self::Rule(location) => {
-                let rule = rules::read(value).ok_or_else(wrong)?;
+                let rule = words::read(value).ok_or_else(wrong)?;
                 machine.insert_rule(interface, &rule, *location).map(drop)
             }
-            Self::NewRule(_) => Err(wrong()),
+            Self::Context(number) if value == NONE => machine.delete_context(interface, *number),
             Self::Channels => machine.set_channels(interface, counts(value).ok_or_else(wrong)?),
             _ => Err(wrong()),
         }
@@ -269,8 +291,12 @@ impl Setting {
         let wrong = || invalid(self, value);
         match self {
             Self::NewRule(_) => {
-                let rule = rules::read(value).ok_or_else(wrong)?;
+                let rule = words::read(value).ok_or_else(wrong)?;
                 machine.insert_rule(interface, &rule, ANY_LOCATION).map(Self::Rule)
+            }
+            Self::NewContext => {
+                let (table, key) = context::read(value).ok_or_else(wrong)?;
+                machine.create_context(interface, &table, &key).map(Self::Context)
             }
             _ => Err(wrong()),
         }
@@ -304,8 +330,12 @@ impl Setting {
             Self::Rule(location) if value == NONE => {
                 format!("ethtool -N {interface} delete {location}")
             }
-            Self::Rule(location) => format!("ethtool -N {interface} {value} loc {location}"),
-            Self::NewRule(_) => format!("ethtool -N {interface} {value}"),
+            Self::Rule(location) => {
+                format!("ethtool -N {interface} {} loc {location}", context::in_shell(value))
+            }
+            Self::NewRule(_) => format!("ethtool -N {interface} {}", context::in_shell(value)),
+            Self::Context(number) => format!("ethtool -X {interface} context {number} delete"),
+            Self::NewContext => context::command(interface, value),
             _ => {
                 let Counts { rx, tx, other, combined } = counts(value).unwrap_or_default();
                 let parts = [("rx", rx), ("tx", tx), ("other", other), ("combined", combined)];

@@ -38,6 +38,8 @@ const RXNFC: usize = 48;
 
 /// Words of struct `ethtool_rxfh` in front of the table and the key.
 const RXFH: usize = 6;
+/// `ETH_RXFH_CONTEXT_ALLOC`.
+const NEW_CONTEXT: u32 = u32::MAX;
 /// `ETH_RXFH_INDIR_NO_CHANGE`.
 const NO_TABLE: u32 = u32::MAX;
 
@@ -196,10 +198,42 @@ pub(crate) fn set_rss(
     table: Option<&[u32]>,
     key: Option<&[u8]>,
 ) -> io::Result<()> {
+    let mut words = rxfh(interface, 0, table, key)?;
+    // SAFETY: the buffer holds as many entries and bytes as its sizes say, and the kernel only reads them.
+    unsafe { call(interface, &mut words) }
+}
+
+/// Makes a context, and returns its number.
+pub(crate) fn create_context(interface: &str, table: &[u32], key: &[u8]) -> io::Result<u32> {
+    let key = (!key.is_empty()).then_some(key);
+    let mut words = rxfh(interface, NEW_CONTEXT, Some(table), key)?;
+    // SAFETY: as for `set_rss`; the kernel writes the number of the context.
+    unsafe { call(interface, &mut words)? };
+    Ok(words[1])
+}
+
+/// Deletes a context, by a table without entries.
+pub(crate) fn delete_context(interface: &str, context: u32) -> io::Result<()> {
+    if context == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut words = vec![0_u32; RXFH];
+    (words[0], words[1]) = (SRSSH, context);
+    // SAFETY: the buffer holds no entries and no key, as its sizes say.
+    unsafe { call(interface, &mut words) }
+}
+
+/// A request that sets the table or the key of a context.
+fn rxfh(
+    interface: &str,
+    context: u32,
+    table: Option<&[u32]>,
+    key: Option<&[u8]>,
+) -> io::Result<Vec<u32>> {
     // The transformation is repeated: kernels before 6.8 want zero, which they report, too.
     let Rss { transformation, .. } = rss(interface, 0)?;
     let mut words = vec![0_u32; RXFH];
-    words[0] = SRSSH;
+    (words[0], words[1]) = (SRSSH, context);
     words[2] = table.map_or(NO_TABLE, |table| table.len() as u32);
     words[3] = key.map_or(0, |key| key.len() as u32);
     words[4] = u32::from_ne_bytes([0, transformation, 0, 0]);
@@ -209,8 +243,7 @@ pub(crate) fn set_rss(
         word[..part.len()].copy_from_slice(part);
         u32::from_ne_bytes(word)
     }));
-    // SAFETY: the buffer holds as many entries and bytes as its sizes say, and the kernel only reads them.
-    unsafe { call(interface, &mut words) }
+    Ok(words)
 }
 
 pub(crate) fn fields(interface: &str, flow_type: u32) -> io::Result<u64> {

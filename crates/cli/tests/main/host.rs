@@ -50,6 +50,12 @@ fn a_plan_names_limits_and_sources() {
     }
     let line = refused(&run(["plan", "lo", "--goal", "speed", "--capture", YARD]));
     assert!(line.contains("there is no goal 'speed'; choose balance"), "{line}");
+    let line =
+        refused(&run(["plan", "lo", "--goal", "balance", "--queues", "2", "--capture", YARD]));
+    assert!(line.contains("--queues: only the goal isolate=FLOW"), "{line}");
+    let goal = "isolate=tcp 0.0.0.0:0 > 10.0.0.2:2";
+    let text = good(&run(["plan", "lo", "--goal", goal, "--queues", "2", "--capture", YARD]));
+    assert!(text.contains("goal isolate=tcp 0.0.0.0:0 > 10.0.0.2:2 onto 2 queues"), "{text}");
     let line = refused(&run(["plan", "lo", "--goal", "balance"]));
     assert!(line.contains("--capture"), "{line}");
 }

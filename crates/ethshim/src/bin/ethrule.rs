@@ -2,7 +2,8 @@
 //!
 //! `ethrule IFACE add` reads rules, one in each line, and prints the location or the error of each;
 //! `ethrule IFACE list` prints the rules; `ethrule IFACE delete LOC` deletes one;
-//! `ethrule IFACE plan GOAL FILE` writes a plan for some flows, `apply FILE JOURNAL` applies it and `undo JOURNAL` undoes it.
+//! `ethrule IFACE plan FLOW FILE [QUEUES]` writes a plan that isolates a flow from others, `apply FILE JOURNAL` applies it,
+//! and `undo JOURNAL` undoes it.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -11,19 +12,23 @@ use flowyard_adapter::rules::parse;
 use flowyard_frame::FlowKey;
 use flowyard_host::{Failure, Goal, Here, State, Traffic, apply, ntuple, undo};
 
-fn said(failure: Failure) -> io::Error {
+fn said(failure: &Failure) -> io::Error {
     io::Error::other(failure.to_string())
 }
 
-/// A plan that isolates a flow from 200 others.
-fn plan(interface: &str, flow: &str, file: &Path) -> io::Result<()> {
-    let flow: FlowKey = flow.parse().map_err(io::Error::other)?;
+fn key(flow: &str) -> io::Result<FlowKey> {
+    flow.parse().map_err(io::Error::other)
+}
+
+/// A plan for the traffic of 200 connections to a server.
+fn plan(interface: &str, goal: &Goal, file: &str) -> io::Result<()> {
+    let one = key("tcp 10.0.0.1:40000 > 10.0.0.2:80")?;
     let mut traffic = Traffic::default();
     for number in 0..200 {
-        traffic.count(FlowKey { sport: 1000 + 7 * number, ..flow }, false, &[]);
+        traffic.count(FlowKey { sport: 1000 + 7 * number, ..one }, false, &[]);
     }
     let state = State::read(&Here, interface)?;
-    let plan = flowyard_host::plan(&state, &Goal::Isolate(flow), &traffic, "test");
+    let plan = flowyard_host::plan(&state, goal, &traffic, "test");
     std::fs::write(file, serde_json::to_string(&plan)?)
 }
 
@@ -56,18 +61,23 @@ fn main() -> io::Result<()> {
         [interface, "delete", loc] => {
             ntuple::delete(interface, loc.parse().map_err(io::Error::other)?)
         }
-        [interface, "plan", flow, file] => plan(interface, flow, Path::new(file)),
+        [interface, "plan", flow, file] => plan(interface, &Goal::Isolate(key(flow)?), file),
+        [interface, "plan", flow, file, queues] => {
+            let queues = queues.parse().map_err(io::Error::other)?;
+            plan(interface, &Goal::Group(key(flow)?, queues), file)
+        }
         [_, "apply", file, journal] => {
             let plan = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-            let journal = apply(&mut Here, &plan, Path::new(journal)).map_err(said)?;
+            let journal =
+                apply(&mut Here, &plan, Path::new(journal)).map_err(|failure| said(&failure))?;
             journal
                 .steps()
                 .iter()
                 .try_for_each(|step| writeln!(out, "{} {}", step.setting, step.to))
         }
-        [interface, "undo", journal] => {
-            undo(&mut Here, interface, Path::new(journal)).map(drop).map_err(said)
-        }
+        [interface, "undo", journal] => undo(&mut Here, interface, Path::new(journal))
+            .map(drop)
+            .map_err(|failure| said(&failure)),
         _ => Err(io::Error::other("use: ethrule IFACE add|list|delete|plan|apply|undo")),
     }
 }

@@ -8,11 +8,13 @@ flowyard_testkit::tests! {
     ethtool_sees_the_rule_of_a_plan_until_it_is_undone,
     a_foreign_rule_is_noticed_and_kept,
     the_printed_commands_do_the_same,
+    ethtool_sees_the_context_of_a_plan_until_it_is_undone,
+    a_context_that_ethtool_changed_is_kept,
 }
 
 const FLOW: &str = "tcp 10.0.0.1:40000 > 10.0.0.2:80";
 
-/// A rule of somebody else, of the same input set.
+/// A rule of another program, of the same input set.
 const OTHER: &str =
     "flow-type tcp4 src-ip 10.0.0.9 dst-ip 10.0.0.2 src-port 9 dst-port 80 action 1";
 
@@ -25,7 +27,7 @@ fn printed(fake: &Fake) -> String {
     text(&fake.ethtool(&["-n", INTERFACE])) + &text(&fake.ethtool(&["-x", INTERFACE]))
 }
 
-/// A driver with a rule of somebody else and a plan for the flow; the files of the plan and of the journals.
+/// A driver with a rule of another program and a plan for the flow; the files of the plan and of the journals.
 fn planned(model: &str) -> (Fake, String, String) {
     let fake = Fake::new(model);
     // Queue 3 is not used, so that a rule moves fewer flows than the table.
@@ -83,6 +85,74 @@ fn a_foreign_rule_is_noticed_and_kept() {
         assert!(refused.contains("another program changed it"), "{model}: {refused}");
         assert_eq!(printed(&fake), replaced, "{model}");
     }
+}
+
+/// All connections to a server.
+const SERVICE: &str = "tcp 0.0.0.0:0 > 10.0.0.2:80";
+
+/// A driver with contexts, of which another program has one, and a plan for two queues for a service.
+fn grouped() -> (Fake, String, String) {
+    let fake = Fake::new("any");
+    let made =
+        text(&fake.ethtool(&["-X", INTERFACE, "context", "new", "start", "3", "equal", "1"]));
+    assert!(made.contains("New RSS context is 1"), "{made}");
+    let file = |name: &str| fake.folder.path().join(name).to_str().unwrap().to_owned();
+    let (plan, journal) = (file("plan.json"), file("journal"));
+    fake.flowyard(&["plan", SERVICE, &plan, "2"], "");
+    (fake, plan, journal)
+}
+
+/// What `ethtool` prints of the rules and of all contexts.
+fn contexts(fake: &Fake) -> String {
+    let one = |number: &str| text(&fake.ethtool(&["-x", INTERFACE, "context", number]));
+    printed(fake) + &one("1") + &one("2")
+}
+
+fn ethtool_sees_the_context_of_a_plan_until_it_is_undone() {
+    let (fake, plan, journal) = grouped();
+    let before = contexts(&fake);
+    let applied = fake.flowyard(&["apply", &plan, &journal], "");
+    assert!(applied.contains("rss.context-2 1 2 1 2"), "{applied}");
+    let now = text(&fake.ethtool(&["-x", INTERFACE, "context", "2"]));
+    assert!(now.contains("    1     2     1     2"), "{now}");
+    let now = printed(&fake);
+    assert!(now.contains("RSS Context ID: 2") && now.contains("Total 1 rules"), "{now}");
+    let applied = (fake.file("rules"), fake.file("rss"));
+    fake.flowyard(&["undo", &journal], "");
+    assert_eq!(contexts(&fake), before);
+    // The commands of the plan do the same as far as ethtool can set the table.
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&plan).unwrap()).unwrap();
+    let commands: Vec<String> = serde_json::from_value(document["commands"].clone()).unwrap();
+    let shell = fake
+        .command(std::path::Path::new("sh"))
+        .args(["-e", "-c", &commands.join("\n")])
+        .output()
+        .unwrap();
+    assert!(shell.status.success(), "{}", text(&shell));
+    assert_eq!(fake.file("rules"), applied.0, "{commands:?}");
+    let context = |file: &[u8]| String::from_utf8_lossy(file).lines().last().map(str::to_owned);
+    assert_eq!(context(&fake.file("rss")), context(&applied.1), "{commands:?}");
+}
+
+fn a_context_that_ethtool_changed_is_kept() {
+    let (fake, plan, journal) = grouped();
+    fake.flowyard(&["apply", &plan, &journal], "");
+    let changed = fake.ethtool(&["-X", INTERFACE, "context", "2", "start", "1", "equal", "3"]);
+    assert_eq!(text(&changed), "");
+    let now = contexts(&fake);
+    let refused = text(&fake.try_flowyard(&["undo", &journal], ""));
+    assert!(refused.contains("rss.context-2 is"), "{refused}");
+    let context = |text: &str| text.rsplit("RX flow hash").next().unwrap().to_owned();
+    assert_eq!(context(&contexts(&fake)), context(&now));
+    // A rule of another program that uses a context of flowyard keeps it, too.
+    let (fake, plan, journal) = grouped();
+    fake.flowyard(&["apply", &plan, &journal], "");
+    let added = fake.ethtool_add("flow-type udp4 dst-port 53 context 2");
+    assert!(!text(&added).contains("rror"), "{}", text(&added));
+    let refused = text(&fake.try_flowyard(&["undo", &journal], ""));
+    assert!(refused.contains("is used by a rule of another program"), "{refused}");
+    assert!(contexts(&fake).contains("RSS Context ID: 2"));
 }
 
 /// The commands of the plan, by a shell and `ethtool`, instead of apply.

@@ -98,7 +98,7 @@ fn killed_at_any_call_channels_are_undone() {
     }
 }
 
-/// A driver that drops a rule of somebody else with its channels: the change is taken back, and the rule put back.
+/// A driver that drops a rule of another program with its channels: the change is taken back, and the rule put back.
 #[test]
 fn a_rule_that_the_driver_drops_with_its_channels_is_put_back() {
     let [(before, plan), _] = plans();

@@ -2,13 +2,16 @@
 
 use std::io;
 
+use flowyard_adapter::rules::RuleAction;
+
 use crate::journal::Journal;
 use crate::known::reason;
 use crate::machine::Machine;
-use crate::rules;
+use crate::rules::words;
 use crate::setting::Setting;
+use crate::setting::context::CONTEXTS;
 
-/// Adds to the journal what its begun steps have made. What cannot be told from others' is `foreign`.
+/// Adds to the journal what its begun steps have made. What cannot be distinguished from others' is `foreign`.
 pub(super) fn unnamed(
     machine: &dyn Machine,
     journal: &mut Journal,
@@ -55,9 +58,29 @@ fn equal(
     match like {
         Setting::NewRule(_) => {
             let rules = machine.rules(interface)?.rules;
-            let same = rules.iter().filter(|listed| rules::listed(listed) == value);
+            let same = rules.iter().filter(|listed| words::listed(listed) == value);
             Ok(same.map(|listed| Setting::Rule(listed.loc)).collect())
         }
-        _ => Ok(Vec::new()),
+        _ => {
+            // A context that cannot be read is an error: it may be the one that is looked for.
+            let mut same = Vec::new();
+            for number in CONTEXTS {
+                let setting = Setting::Context(number);
+                if setting.get(machine, interface)? == value {
+                    same.push(setting);
+                }
+            }
+            Ok(same)
+        }
     }
+}
+
+/// Whether a rule spreads over a context.
+pub(super) fn is_used(machine: &dyn Machine, interface: &str, setting: &Setting) -> bool {
+    let Setting::Context(number) = *setting else { return false };
+    let Ok(table) = machine.rules(interface) else { return false };
+    table.rules.iter().any(|listed| {
+        let action = listed.rule.as_ref().map(|rule| rule.action);
+        matches!(action, Ok(RuleAction::Context { context, .. }) if context == number)
+    })
 }

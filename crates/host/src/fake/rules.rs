@@ -44,6 +44,14 @@ impl Rules {
         Some(Listed { loc: location, bytes, rule })
     }
 
+    /// Whether a rule spreads over a context.
+    pub(super) fn uses(&self, context: u32) -> bool {
+        let action = |bytes: &Request| bytes.decode().map(|rule| rule.action);
+        self.list.values().any(|bytes| {
+            matches!(action(bytes), Ok(RuleAction::Context { context: of, .. }) if of == context)
+        })
+    }
+
     /// The highest queue that a rule steers to.
     pub(super) fn highest_queue(&self) -> Option<u32> {
         let queue = |bytes: &Request| match bytes.decode().ok()?.action {
@@ -90,6 +98,7 @@ impl Fake {
         };
         let mut fake = Self::virtio();
         fake.driver = driver.to_owned();
+        fake.contexts = ["mlx5_core", "bnxt_en"].contains(&driver).then(BTreeMap::new);
         fake.rules = Some(Rules {
             target,
             locations: target.map_or(1024, Target::locations),

@@ -35,16 +35,7 @@ impl Way {
 
 pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     const WHAT: &str = "a queue of its own for the flow";
-    let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
-    let (Some(entries), None) = (entries, ask.card.why_not()) else {
-        let why = ask.card.why_not().unwrap_or("the driver gives no indirection table");
-        let why = ask.state.rss.why().unwrap_or(why);
-        let (source, limit) = match why.split_once(": ") {
-            Some((source, limit)) if source.starts_with("ETHTOOL_") => (source, limit),
-            _ => ("ETHTOOL_GRSSH", why),
-        };
-        return wish.refuse(WHAT, limit, source);
-    };
+    let Some(entries) = entries(ask, WHAT, wish) else { return };
     if ask.queues() < 2 {
         return wish.refuse(WHAT, "there is one queue", "ETHTOOL_GCHANNELS");
     }
@@ -71,6 +62,8 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
         }
     };
     match (by_table, by_rule.zip(taken)) {
+        // The refusal of the rule says why.
+        (None, None) if !rules::is_single(flow) => {}
         (None, None) => {
             let limit =
                 "the adapter computes no hash of this flow, so no entry of the table is its own";
@@ -110,6 +103,22 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     }
 }
 
+/// The indirection table, if the queues of flows are predictable; otherwise the refusal of `what`.
+pub(super) fn entries(ask: &Ask<'_>, what: &str, wish: &mut Wish) -> Option<Vec<u32>> {
+    let entries = ask.settings.get(&Setting::Table).and_then(|text| table(text));
+    if let (Some(entries), None) = (entries, ask.card.why_not()) {
+        return Some(entries);
+    }
+    let why = ask.card.why_not().unwrap_or("the driver gives no indirection table");
+    let why = ask.state.rss.why().unwrap_or(why);
+    let (source, limit) = match why.split_once(": ") {
+        Some((source, limit)) if source.starts_with("ETHTOOL_") => (source, limit),
+        _ => ("ETHTOOL_GRSSH", why),
+    };
+    wish.refuse(what, limit, source);
+    None
+}
+
 /// A rule steers the flow already: only its queue has to be freed of others.
 fn steered(ask: &Ask<'_>, flow: &FlowKey, action: RuleAction, entries: &[u32], wish: &mut Wish) {
     let RuleAction::Queue(queue) = action else {
@@ -134,11 +143,9 @@ fn by_table(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<(Way, usiz
     Some((way(ask, flow, entries, own, Some(entry), None), same))
 }
 
-/// The queue whose flows are fewest. Queue 0 gets frames without a hash, and queues of rules have other users.
-fn by_rule(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<Way> {
-    let taken = ask.card.queues_of_rules();
-    let free = (1..ask.queues()).filter(|queue| !taken.contains(queue));
-    // The costs of all queues at once; `way` would walk over the traffic for each.
+/// What emptying each queue costs: flows of the traffic that move, and entries. All queues at once, because `way` would
+/// walk over the traffic for each.
+pub(super) fn costs(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Vec<(usize, usize)> {
     let mut cost = vec![(0_usize, 0_usize); ask.queues() as usize];
     let rule = rules::of_flow(flow, RuleAction::Drop);
     for other in ask.traffic.flows() {
@@ -154,6 +161,14 @@ fn by_rule(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<Way> {
             cost.1 += 1;
         }
     }
+    cost
+}
+
+/// The queue whose flows are fewest. Queue 0 gets frames without a hash, and queues of rules have other users.
+fn by_rule(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<Way> {
+    let taken = ask.card.queues_of_rules();
+    let free = (1..ask.queues()).filter(|queue| !taken.contains(queue));
+    let cost = costs(ask, flow, entries);
     let now = ask.card.queue(flow);
     let whole = |queue: &u32| {
         let (moved, entries) = cost[*queue as usize];
@@ -161,6 +176,30 @@ fn by_rule(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<Way> {
     };
     let queue = free.min_by_key(whole)?;
     Some(way(ask, flow, entries, queue, None, Some(queue)))
+}
+
+/// The table whose entries, all but `keep`, have left the queues `own`, and the number of those that did.
+pub(super) fn leave(
+    ask: &Ask<'_>,
+    entries: &[u32],
+    own: &[u32],
+    keep: Option<usize>,
+) -> (Vec<u32>, usize) {
+    let is_other = |queue: &u32| !own.contains(queue);
+    let mut others: Vec<u32> = entries.iter().copied().filter(is_other).collect();
+    others.sort_unstable();
+    others.dedup();
+    if others.is_empty() {
+        others = (0..ask.queues()).filter(is_other).collect();
+    }
+    let (mut table, mut turn, mut left) = (entries.to_vec(), others.into_iter().cycle(), 0);
+    for (at, entry) in table.iter_mut().enumerate() {
+        if own.contains(entry) && Some(at) != keep {
+            *entry = turn.next().unwrap_or(*entry);
+            left += 1;
+        }
+    }
+    (table, left)
 }
 
 /// All entries but `keep` leave `queue`; a rule steers the flow to `steered`.
@@ -172,19 +211,7 @@ fn way(
     keep: Option<usize>,
     steered: Option<u32>,
 ) -> Way {
-    let mut others: Vec<u32> = entries.iter().copied().filter(|other| *other != queue).collect();
-    others.sort_unstable();
-    others.dedup();
-    if others.is_empty() {
-        others = (0..ask.queues()).filter(|other| *other != queue).collect();
-    }
-    let (mut table, mut turn, mut left) = (entries.to_vec(), others.into_iter().cycle(), 0);
-    for (at, entry) in table.iter_mut().enumerate() {
-        if *entry == queue && Some(at) != keep {
-            *entry = turn.next().unwrap_or(queue);
-            left += 1;
-        }
-    }
+    let (table, left) = leave(ask, entries, &[queue], keep);
     let rule = rules::of_flow(flow, RuleAction::Drop);
     let moves = |key: &FlowKey| match steered.filter(|_| rule.matches(key)) {
         Some(queue) => ask.card.queue(key) != Some(queue),

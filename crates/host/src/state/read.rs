@@ -14,7 +14,8 @@ use crate::flow_types::{FLOW_TYPES, letters};
 use crate::known::{Known, reason};
 use crate::machine::{Machine, Rss};
 use crate::ntuple::{Listed, Table};
-use crate::rules;
+use crate::rules::words;
+use crate::setting::context::CONTEXTS;
 
 impl State {
     /// Reads the state of an interface. Nothing is changed, and no privilege is needed: what cannot be read is
@@ -101,7 +102,7 @@ impl From<Rss> for RssState {
 impl From<Table> for RulesState {
     fn from(table: Table) -> Self {
         let state =
-            |listed: &Listed| RuleState { location: listed.loc, rule: rules::listed(listed) };
+            |listed: &Listed| RuleState { location: listed.loc, rule: words::listed(listed) };
         Self {
             installed: table.rules.len() as u32,
             chooses_locations: table.chooses,
@@ -120,7 +121,7 @@ fn contexts(machine: &dyn Machine, interface: &str) -> Known<Vec<Context>> {
         let rss = machine.rss(interface, number).ok()?;
         Some(Context { number, rss: rss.into() })
     };
-    Known::Value((1..32).filter_map(found).collect())
+    Known::Value(CONTEXTS.filter_map(found).collect())
 }
 
 fn fields(machine: &dyn Machine, interface: &str) -> BTreeMap<String, Known<String>> {
