@@ -1,0 +1,24 @@
+//! Steering in the kernel, on any interface and for any program: XDP decides the CPU of each frame, and CPUMAP hands
+//! the frame to the kernel there.
+//!
+//! ```text
+//!  policy ─┬─> model: the decision on a frame, in user space ──┐
+//!          └─> program: maps, verifier, attach ──> XDP ────────┴─ equal for every frame
+//! ```
+//!
+//! The sources of the programs are in `bpf/`; `cargo xtask bpf` compiles them, and the object files are committed.
+//!
+//! Invariants: [`Model::decide`] and the program agree on queue, reason and hash of every frame. The program ends with
+//! the process, however that ends.
+//! Thread-safety: a [`Program`] belongs to one thread; everything else is plain data.
+
+mod cpus;
+mod layout;
+mod model;
+mod policy;
+mod program;
+
+pub use cpus::online_cpus;
+pub use model::{Decision, Model, Reason};
+pub use policy::{BadPolicy, Policy, QUEUES_MOST, RULES_MOST};
+pub use program::{Attached, Counts, Error, Program};
