@@ -31,11 +31,17 @@ struct xdp_md {
 	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
 };
 
+struct __sk_buff {
+	u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex,
+		ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id;
+};
+
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*time_ns)(void) = (void *)5;
 static u32 (*this_cpu)(void) = (void *)8;
+static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 
 /* Network order, on a little-endian machine. */

@@ -38,12 +38,13 @@ struct walk {
 	u64 end;     /* offset of the first byte after the innermost packet */
 	u32 bounded; /* whether a length field has moved `end` */
 	u32 step, arg;
-	u32 count; /* tags, labels or extension headers so far */
+	u32 count; /* labels or extension headers so far */
 	u64 l3, option;
 	u32 later, more; /* fragment: a later one; more follow */
 	u32 is_ip;
 	u32 next, next_arg, next_id; /* the payload, if it is a tunnel's: its first step, and its VNI or the like */
 	u32 zero_length; /* the length field of the IP header is zero */
+	u32 tags;        /* so far */
 };
 
 /* Frames are looked at up to here: nothing that XDP receives in one piece is longer. */
@@ -138,23 +139,18 @@ INLINE void ether_type(struct walk *w)
 	}
 }
 
-/* At most 16 tags in a row; the outermost of a row is kept. */
+/* At most 16 tags in a level; the outermost is kept. */
 INLINE void tag(struct xdp_md *ctx, struct walk *w)
 {
 	const u8 *p = peek(ctx, w, 4);
 	w->step = DONE;
-	if (!p || w->count == 16)
+	if (!p || w->tags == 16)
 		return;
-	if (w->count == 0)
+	if (w->tags == 0)
 		w->key.vlan_tci = be16(p);
+	w->tags++;
 	w->at += 4;
-	u32 type = be16(p + 2);
-	if (is_tag(type)) {
-		w->step = TAG;
-		w->count++;
-	} else {
-		go(w, ETHER_TYPE, type);
-	}
+	go(w, ETHER_TYPE, be16(p + 2));
 }
 
 INLINE void llc(struct xdp_md *ctx, struct walk *w)
@@ -485,7 +481,7 @@ OUTLINE int one_header(struct xdp_md *ctx, struct walk *w)
 }
 
 /* The longest rows of headers that are parsed: tags, LLC, tags, labels, extension headers. */
-#define HEADERS 96
+#define HEADERS 128
 
 INLINE void level(struct xdp_md *ctx, struct walk *w)
 {

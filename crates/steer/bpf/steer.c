@@ -11,6 +11,8 @@ enum reason {
 	RSS,
 	RULE,
 	DROPPED, /* by a rule */
+	FILTER, /* on the CPU that its consumer was last seen on */
+	SETTLING, /* not there yet: frames are still on their way to another CPU */
 	REASONS = 8,
 };
 
@@ -28,7 +30,10 @@ struct config {
 	u32 hfunc;         /* 0: Toeplitz; 1: symmetric-XOR; 2: symmetric-OR-XOR */
 	u32 exact;         /* number of rules for one flow */
 	u32 wildcards;     /* number of other rules */
+	u32 learns;        /* whether flows follow their consumers; 2: at once, which reorders */
+	u32 sample;        /* at egress, one of `sample` TCP segments teaches, and every SYN; 0: none does */
 	u8 fields[8];      /* by flow type: bits for source, destination, and their ports */
+	u32 cpus;          /* number of CPUs that the machine may have */
 };
 
 /* A rule, and its rank: the lowest that matches applies. */
@@ -51,12 +56,14 @@ struct counts {
 	u64 frames[REASONS], bytes;
 };
 
-/* The last decision on this CPU. */
+/* The last decision on this CPU; `layout.rs` reads its end. */
 struct last {
 	struct walk walk, inner;
 	struct key flow; /* as the map of exact rules knows it */
 	u8 input[72];    /* of the hash */
 	u32 hash, has_hash, queue, reason;
+	u32 followed; /* whether `flow` is one that follows its consumer */
+	u32 reserved;
 };
 
 struct {
@@ -250,6 +257,8 @@ INLINE int rule(struct config *c, struct key *key, struct last *l, struct action
 	return is_found;
 }
 
+#include "settle.h"
+
 /* The headers by which the frame is steered: the outer ones, or those in its tunnel if they are IP. */
 INLINE struct key *parse(struct xdp_md *ctx, const struct config *c, struct last *l)
 {
@@ -276,6 +285,7 @@ INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l)
 {
 	struct key *key = parse(ctx, c, l);
 	struct action found = {};
+	l->followed = 0;
 	l->hash = 0;
 	l->queue = 0;
 	l->has_hash = 0;
@@ -292,6 +302,8 @@ INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l)
 	const u32 *queue = map_lookup(&table, &entry);
 	l->reason = RSS;
 	l->queue = queue ? *queue : 0;
+	if (c->learns && key->frag == 0)
+		follow(c, key, l);
 }
 
 SEC("xdp")
@@ -314,7 +326,12 @@ int steer(struct xdp_md *ctx)
 	const u32 *cpu = map_lookup(&queues, &queue);
 	if (!cpu || *cpu == STAY)
 		return XDP_PASS;
-	return (int)redirect_map(&cpus, *cpu, XDP_PASS);
+	u32 to = *cpu;
+	if (c->learns)
+		number(ctx, l, to);
+	return (int)redirect_map(&cpus, to, XDP_PASS);
 }
+
+#include "learn.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -6,10 +6,10 @@ use flowyard_frame::FlowKey;
 use zerocopy::IntoBytes;
 
 use crate::model::{Decision, Reason};
-use crate::policy::{Policy, Ranked, is_exact};
+use crate::policy::{Follow, Policy, Ranked, is_exact};
 
 /// `struct config`.
-pub(crate) type Config = [u8; 32];
+pub(crate) type Config = [u8; 44];
 /// `struct key`.
 pub(crate) type Key = [u8; 64];
 /// `struct action`: rank, queue.
@@ -21,7 +21,7 @@ pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 /// `struct counts`: frames by reason, and bytes.
 pub(crate) type Counted = [u64; 9];
 /// `struct last`.
-pub(crate) type Last = [u8; 440];
+pub(crate) type Last = [u8; 448];
 
 /// The longest input of the hash: two IPv6 addresses and two ports.
 const INPUT_MOST: usize = 36;
@@ -30,7 +30,7 @@ pub(crate) const STAY: u32 = u32::MAX;
 /// Where the last decision is in [`Last`]: hash, whether there is one, queue, reason.
 const LAST_AT: usize = 424;
 
-pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>]) -> Config {
+pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Config {
     let entries = policy.table.len() as u32;
     let mask = if entries.is_power_of_two() { entries - 1 } else { 0 };
     let hfunc = match policy.hfunc {
@@ -39,15 +39,26 @@ pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>]) -> Config {
         Hfunc::SymmetricOrXor => 2,
     };
     let exact = ranked.iter().filter(|one| is_exact(one.rule)).count() as u32;
-    let words = [entries, mask, policy.is_inner.into(), hfunc, exact, ranked.len() as u32 - exact];
-    let mut config = [0; 32];
-    config[..24].copy_from_slice(words.as_bytes());
+    let others = ranked.len() as u32 - exact;
+    let learns = match (policy.follow, policy.settles) {
+        (None, _) => 0,
+        (Some(_), true) => 1,
+        (Some(_), false) => 2,
+    };
+    let sample = match policy.follow {
+        Some(Follow::Senders { sample }) => sample,
+        _ => 0,
+    };
+    let words = [entries, mask, policy.is_inner.into(), hfunc, exact, others, learns, sample];
+    let mut config = [0; 44];
+    config[..32].copy_from_slice(words.as_bytes());
     let all = [Fields::SRC_IP, Fields::DST_IP, Fields::SRC_PORT, Fields::DST_PORT];
-    for (byte, flow) in config[24..].iter_mut().zip(FlowType::ALL) {
+    for (byte, flow) in config[32..40].iter_mut().zip(FlowType::ALL) {
         let fields = policy.fields.get(flow);
         let bits = (0..).zip(all).filter(|(_, field)| fields.has(*field));
         *byte = bits.map(|(bit, _)| 1_u8 << bit).sum();
     }
+    config[40..].copy_from_slice(cpus.as_bytes());
     config
 }
 

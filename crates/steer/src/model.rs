@@ -22,11 +22,16 @@ pub enum Reason {
     Rule,
     /// A rule that drops.
     Dropped,
+    /// The CPU on which the flow's consumer was last seen.
+    Filter,
+    /// `settle`: the flow is not there yet, because frames of it are on their way to another CPU.
+    Settling,
 }
 
 impl Reason {
     /// Every reason, in the order of the program's numbers.
-    pub const ALL: [Self; 4] = [Self::NoHash, Self::Rss, Self::Rule, Self::Dropped];
+    pub const ALL: [Self; 6] =
+        [Self::NoHash, Self::Rss, Self::Rule, Self::Dropped, Self::Filter, Self::Settling];
 
     /// The name in tables and JSON.
     #[must_use]
@@ -36,6 +41,8 @@ impl Reason {
             Self::Rss => "rss",
             Self::Rule => "rule",
             Self::Dropped => "dropped",
+            Self::Filter => "filter",
+            Self::Settling => "settling",
         }
     }
 }
@@ -89,7 +96,7 @@ impl Model {
         parse::key(&seen.unwrap_or(outer), frame, 0)
     }
 
-    /// The decision on an Ethernet frame.
+    /// The decision on an Ethernet frame of which nothing was learned.
     #[must_use]
     pub fn decide(&self, frame: &[u8]) -> Decision {
         let key = self.key(frame);

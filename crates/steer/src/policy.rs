@@ -9,10 +9,24 @@ use flowyard_frame::FlowKey;
 pub const QUEUES_MOST: usize = 1024;
 /// The largest number of rules with masks; there may be any number for single flows.
 pub const RULES_MOST: usize = 512;
+/// CPUs that flows can follow to are below this number.
+pub(crate) const CPUS_MOST: u32 = 256;
 /// The largest number of rules for single flows.
 const EXACT_MOST: usize = 65_536;
 /// The largest number of entries of the indirection table.
 const ENTRIES_MOST: usize = 65_536;
+
+/// Who teaches where a flow is consumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Follow {
+    /// ATR: the CPU that sends the opposite direction. SYNs teach, and one of `sample` other TCP segments.
+    Senders {
+        /// The number of segments of which one teaches.
+        sample: u32,
+    },
+    /// RFS: the CPU on which a thread reads the socket.
+    Readers,
+}
 
 /// A policy that XDP enforces.
 #[derive(Clone, Debug)]
@@ -29,6 +43,10 @@ pub struct Policy {
     pub cpus: Vec<Option<u32>>,
     /// Whether tunnelled frames are steered by their inner headers.
     pub is_inner: bool,
+    /// Who teaches where flows are consumed, if flows follow their consumers.
+    pub follow: Option<Follow>,
+    /// Whether a flow moves only when no frame of it can be overtaken. Otherwise it moves at once.
+    pub settles: bool,
     /// Rules, of which the first that matches applies: in the order of `loc`, and those without one last.
     pub rules: Vec<Rule>,
 }
@@ -42,6 +60,12 @@ pub enum BadPolicy {
     /// No queue, or too many.
     #[error("there are {0} queues; name 1 to {QUEUES_MOST} CPUs")]
     Queues(usize),
+    /// A CPU whose number is too large for policies that follow.
+    #[error("flows cannot follow their consumers to CPU {0}: CPUs 0 to {last} are possible", last = CPUS_MOST - 1)]
+    Cpu(u32),
+    /// Every segment is sampled, or none.
+    #[error("one of 0 segments cannot be sampled; use 1 or more")]
+    Sample,
     /// No entry in the table, or too many.
     #[error("the indirection table has {0} entries; give it 1 to {ENTRIES_MOST}")]
     Entries(usize),
@@ -99,6 +123,8 @@ impl Policy {
             table: (0..128.max(count)).map(|entry| entry % count).collect(),
             cpus: cpus.iter().copied().map(Some).collect(),
             is_inner: false,
+            follow: None,
+            settles: true,
             rules: Vec::new(),
         }
     }
@@ -108,6 +134,14 @@ impl Policy {
         let queues = self.cpus.len();
         if queues == 0 || queues > QUEUES_MOST {
             return Err(BadPolicy::Queues(queues));
+        }
+        if let (Some(_), Some(cpu)) =
+            (self.follow, self.cpus.iter().flatten().copied().find(|cpu| *cpu >= CPUS_MOST))
+        {
+            return Err(BadPolicy::Cpu(cpu));
+        }
+        if self.follow == Some(Follow::Senders { sample: 0 }) {
+            return Err(BadPolicy::Sample);
         }
         if self.table.is_empty() || self.table.len() > ENTRIES_MOST {
             return Err(BadPolicy::Entries(self.table.len()));
@@ -186,3 +220,6 @@ pub(crate) fn count(ranked: &[Ranked<'_>]) -> Result<(), BadPolicy> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,18 +8,25 @@ use std::collections::BTreeMap;
 use aya::maps::xdp::CpuMap;
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::programs::links::LinkOrder;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{
+    BtfTracePoint, ProgramError, ProgramFd, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
+    Xdp, XdpMode,
+};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use flowyard_flow::toeplitz::Toeplitz;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY};
 use crate::model::{Decision, Reason};
-use crate::policy::{self, BadPolicy, Policy};
+use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
 
 /// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/steer.o");
+/// The number of flows that are followed; of more, those that were quiet for the longest time are forgotten.
+const FLOWS: u32 = 65_536;
 /// The name of the program in the object.
 const PROGRAM: &str = "steer";
 
@@ -45,6 +52,16 @@ pub enum Error {
         "attaching to '{0}': this kernel has no links for XDP programs, so a killed process would leave the program behind; use Linux 5.15 or later"
     )]
     NoLink(String),
+    /// What teaches cannot be attached.
+    #[error("{what}: {error}; {needs}")]
+    Learner {
+        /// What was tried.
+        what: &'static str,
+        /// The error of the kernel.
+        error: String,
+        /// What it needs.
+        needs: &'static str,
+    },
     /// A CPU cannot be redirected to.
     #[error(
         "frames cannot be redirected to CPU {cpu}: {error}; name CPUs that are online (lscpu -e)"
@@ -95,6 +112,7 @@ pub struct Program {
     link: Option<FdLink>,
     ebpf: Ebpf,
     cpus: Vec<Option<u32>>,
+    follow: Option<Follow>,
 }
 
 impl Program {
@@ -115,9 +133,16 @@ impl Program {
         let mut loader = EbpfLoader::new();
         loader.map_max_entries("table", policy.table.len() as u32);
         loader.map_max_entries("cpus", possible as u32);
+        // Memory only for what is used.
+        let follows = policy.follow.is_some();
+        loader.map_max_entries("flows", if follows { FLOWS } else { 64 });
+        let pairs = if follows { CPUS_MOST * CPUS_MOST } else { 1 };
+        loader.map_max_entries("sent", pairs);
+        loader.map_max_entries("done", pairs);
         let ebpf = loader.load(OBJECT).map_err(|error| refused("loading the program", &error))?;
-        let mut program = Self { link: None, ebpf, cpus: policy.cpus.clone() };
-        program.set::<Config>("config", 0, &layout::config(policy, &ranked))?;
+        let (cpus, follow) = (policy.cpus.clone(), policy.follow);
+        let mut program = Self { link: None, ebpf, cpus, follow };
+        program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
         program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
         for (entry, queue) in (0..).zip(&policy.table) {
             program.set("table", entry, &u32::from(*queue))?;
@@ -139,13 +164,22 @@ impl Program {
         Ok(program)
     }
 
-    /// Opens a queue for each CPU that is redirected to.
+    /// Opens a queue for each CPU that is redirected to, with the program that sees frames leave it if flows follow.
     fn open(&mut self, frames: u32) -> Result<(), Error> {
         let named = self.cpus.clone();
+        let mut arrived = None;
+        if self.follow.is_some() {
+            arrived = Some(self.arrived()?);
+            (0..CPUS_MOST).try_for_each(|cpu| self.set("queue_of", cpu, &STAY))?;
+            // A CPU with several queues has the first of them.
+            for (queue, cpu) in (0_u32..).zip(&named).collect::<Vec<_>>().into_iter().rev() {
+                cpu.map_or(Ok(()), |cpu| self.set("queue_of", cpu, &queue))?;
+            }
+        }
         let map = self.map("cpus")?;
         let mut map = CpuMap::try_from(map).map_err(|error| refused("the map of CPUs", &error))?;
         for cpu in named.into_iter().flatten() {
-            map.set(cpu, frames, None, 0)
+            map.set(cpu, frames, arrived.as_ref(), 0)
                 .map_err(|error| Error::Cpu { cpu, error: chain(&error) })?;
         }
         Ok(())
@@ -169,7 +203,52 @@ impl Program {
         // Without a descriptor of the link, which old kernels do not give, dropping it detaches the program.
         let link = FdLink::try_from(link).map_err(|_| Error::NoLink(interface.to_owned()))?;
         self.link = Some(link);
+        self.attach_learner(interface)?;
         Ok(attached)
+    }
+
+    /// Loads the program that runs where frames leave a CPU's queue.
+    fn arrived(&mut self) -> Result<ProgramFd, Error> {
+        let what = "loading the program for CPUs";
+        let program = self.xdp_named("arrived")?;
+        program.load().map_err(|error| refused(what, &error))?;
+        let fd = program.fd().map_err(|error| refused(what, &error))?;
+        fd.try_clone().map_err(|error| refused(what, &error))
+    }
+
+    /// Attaches the program that teaches where flows are consumed.
+    fn attach_learner(&mut self, interface: &str) -> Result<(), Error> {
+        match self.follow {
+            None => Ok(()),
+            Some(Follow::Senders { .. }) => self.attach_sends(interface).map_err(|error| {
+                let what = "attaching the program that sees what is sent";
+                Error::Learner { what, error: chain(&error), needs: "policy atr needs Linux 6.6" }
+            }),
+            Some(Follow::Readers) => self.attach_reads(),
+        }
+    }
+
+    fn attach_sends(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded)?;
+        let program: &mut SchedClassifier = program.try_into()?;
+        program.load()?;
+        // By a link, which ends with this process; older kernels have only filters that stay.
+        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+        program.attach_with_options(interface, TcAttachType::Egress, order).map(drop)
+    }
+
+    fn attach_reads(&mut self) -> Result<(), Error> {
+        let what = "attaching the program that sees threads read";
+        let needs = "policy rfs needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)";
+        let fail = |error: String| Error::Learner { what, error, needs };
+        let btf = Btf::from_sys_fs().map_err(|error| fail(chain(&error)))?;
+        let program = self.ebpf.program_mut("reads").and_then(|one| one.try_into().ok());
+        let program: &mut BtfTracePoint = program.ok_or_else(|| fail("no program".into()))?;
+        // Before Linux 6.3 only TCP has a tracepoint where a thread reads.
+        let names = ["sock_recv_length", "tcp_rcv_space_adjust"];
+        let is_loaded = program.load(names[0], &btf).is_ok();
+        let loaded = if is_loaded { Ok(()) } else { program.load(names[1], &btf) };
+        loaded.and_then(|()| program.attach().map(drop)).map_err(|error| fail(chain(&error)))
     }
 
     /// The decision of the program on a frame, which goes nowhere (BPF_PROG_TEST_RUN). The caller stays on one CPU.
@@ -212,7 +291,11 @@ impl Program {
     }
 
     fn xdp(&mut self) -> Result<&mut Xdp, Error> {
-        let program = self.ebpf.program_mut(PROGRAM).and_then(|program| program.try_into().ok());
+        self.xdp_named(PROGRAM)
+    }
+
+    fn xdp_named(&mut self, name: &str) -> Result<&mut Xdp, Error> {
+        let program = self.ebpf.program_mut(name).and_then(|program| program.try_into().ok());
         program.ok_or(Error::Kernel { what: "the object file", error: "no program".into() })
     }
 

@@ -70,13 +70,17 @@ impl Frames {
     fn ethernet(&mut self) {
         self.levels += 1;
         self.noise(12);
+        self.tags();
+        self.typed();
+    }
+
+    fn tags(&mut self) {
         let tags = if self.one_in(3) { self.of(&[1, 1, 2, 3, 15, 16, 17]) } else { 0 };
         for _ in 0..tags {
             let tpid = self.of(&[0x8100, 0x88a8, 0x9100, 0x9200, 0x9300]);
             self.short(tpid);
             self.noise(2);
         }
-        self.typed();
     }
 
     /// An EtherType and what follows.
@@ -96,6 +100,7 @@ impl Frames {
                 let snap = self.of(&[[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8]]);
                 self.put(&snap);
                 if self.bytes.len() < 300 {
+                    self.tags();
                     self.typed();
                 }
             }
