@@ -30,6 +30,7 @@ mod prove;
 mod run;
 mod schema;
 mod show;
+mod steer;
 mod stop;
 mod switch;
 mod top;
@@ -93,6 +94,8 @@ enum Command {
     Prove(prove::Args),
     /// Report changes of an interface's settings by other programs, and traffic that leaves the prediction
     WatchHost(watch_host::Args),
+    /// Steer the frames of an interface in the kernel, by XDP, for any program
+    Steer(steer::Args),
     /// List the network adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Simulate a programmable network adapter cycle by cycle, running real firmware
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         Command::Confirm(args) => apply::confirm(&args),
         Command::Prove(args) => prove::run(&args),
         Command::WatchHost(args) => watch_host::run(&args),
+        Command::Steer(args) => steer::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),
