@@ -24,7 +24,7 @@ use crate::shell::{self, say};
 type Step = fn(&mut Ci) -> Result<()>;
 
 /// Every step by name, in the order in which they run.
-const STEPS: [(&str, Step); 19] = [
+const STEPS: [(&str, Step); 20] = [
     ("toolchain", steps::toolchain),
     ("fmt", steps::fmt),
     ("tidy", steps::tidy),
@@ -39,6 +39,7 @@ const STEPS: [(&str, Step); 19] = [
     ("miri", steps::miri),
     ("doc", steps::doc),
     ("firmware", steps::firmware),
+    ("bpf", steps::bpf),
     ("deny", steps::deny),
     ("fuzz", fuzz::fuzz),
     ("live", live::live),

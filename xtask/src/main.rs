@@ -3,6 +3,7 @@
 //! Each command is one module. The crate has few dependencies, so that it builds in seconds on a
 //! fresh clone, before anything else is built.
 
+mod bpf;
 mod ci;
 mod docs;
 mod firmware;
@@ -30,6 +31,8 @@ usage: cargo xtask COMMAND
   firmware --check      rebuild it into a temporary folder and compare with the committed images
   firmware --handler FILE.h --output FILE.elf
                         build the firmware 'rmw' with your own frame handler (docs/nic.md)
+  bpf                   recompile the programs for the kernel (crates/steer/bpf) with clang-14
+  bpf --check           recompile them into a temporary folder and compare with the committed objects
   mutants [--sample N] [--seed S] [--record] [PACKAGE...]
                         test mutants of the packages (docs/mutants.md): N of them that the
                         seed chooses, or all; --record writes the numbers to docs/mutants.md
@@ -54,6 +57,8 @@ fn main() -> ExitCode {
         ["tidy", "--summary"] => tidy::run(true),
         ["docs"] => docs::run_all(false),
         ["docs", "--long"] => docs::run_all(true),
+        ["bpf"] => bpf::rebuild(),
+        ["bpf", "--check"] => bpf::check(),
         ["firmware"] => firmware::rebuild(),
         ["firmware", "--check"] => firmware::check(),
         ["firmware", "--handler", handler, "--output", output] => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
-use flowyard_adapter::rules;
+use flowyard_adapter::rules::{self, Rule};
 use flowyard_analyze::{Consumers, Delays, Local, RuleFile, Setup, Spec};
 use flowyard_frame::Nanos;
 
@@ -262,17 +262,22 @@ fn spec(name: &str) -> Result<Spec, Stop> {
 }
 
 fn rule_file(name: &str) -> Result<RuleFile, Stop> {
+    let rules = rules_in(name, "--policy fdir=FILE")?;
+    Ok(RuleFile { name: name.into(), rules })
+}
+
+/// The rules of a file that `option` names.
+pub(crate) fn rules_in(name: &str, option: &str) -> Result<Vec<Rule>, Stop> {
     let text = std::fs::read_to_string(Path::new(name)).map_err(|error| {
-        bad_input(format!("{name}: {error}; --policy fdir=FILE needs a readable rule file"))
+        bad_input(format!("{name}: {error}; {option} needs a readable rule file"))
     })?;
-    let rules = rules::parse(name, &text).map_err(|errors| {
+    rules::parse(name, &text).map_err(|errors| {
         let first = errors.first().map(ToString::to_string).unwrap_or_default();
         bad_input(match errors.len() - 1 {
             0 => first,
             more => format!("{first} (and {more} more in this file)"),
         })
-    })?;
-    Ok(RuleFile { name: name.into(), rules })
+    })
 }
 
 fn power_of_two(flag: &str, entries: u32) -> Result<u32, Stop> {

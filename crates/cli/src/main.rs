@@ -32,6 +32,7 @@ mod rebalance;
 mod run;
 mod schema;
 mod show;
+mod steer;
 mod stop;
 mod switch;
 mod top;
@@ -97,6 +98,8 @@ enum Command {
     WatchHost(watch_host::Args),
     /// Move entries of an interface's indirection table from overloaded queues, while their flows pause
     Rebalance(rebalance::Args),
+    /// Steer the frames of an interface in the kernel, by XDP, for any program
+    Steer(steer::Args),
     /// List the network adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Simulate a programmable network adapter cycle by cycle, running real firmware
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
         Command::Prove(args) => prove::run(&args),
         Command::WatchHost(args) => watch_host::run(&args),
         Command::Rebalance(args) => rebalance::run(&args),
+        Command::Steer(args) => steer::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),

@@ -19,7 +19,7 @@ use crate::stop::{Stop, bad_input};
 use crate::switch::{document as switch, events};
 use crate::{
     adapters, analyze, apply, bench, calibrate, doctor, explain, figures, host, lb, nic, plan,
-    prove, rebalance, run as yard, show, top, trace, watch_host,
+    prove, rebalance, run as yard, show, steer, top, trace, watch_host,
 };
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 58] = [
+const ALL: [Printed; 59] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -88,6 +88,7 @@ const ALL: [Printed; 58] = [
     row("prove", prove::SCHEMA, document::<flowyard_host::Proof>),
     row("watch-host", watch_host::SCHEMA, document::<watch_host::Event>),
     row("rebalance", rebalance::SCHEMA, document::<rebalance::Event>),
+    row("steer", steer::SCHEMA, document::<steer::Steered>),
     row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
     row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
     row("figures", figures::SCHEMA, document::<Results<'_>>),

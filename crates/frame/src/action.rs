@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_does_nothing_unless_it_is_told() {
+    fn an_action_drops_by_default() {
         assert_eq!(Action::default(), Action { to: To::Drop(0), counter: 0, mark: 0 });
         assert_eq!(Action::queue(7), Action { to: To::Queue(7), counter: 0, mark: 0 });
     }

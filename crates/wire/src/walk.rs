@@ -151,10 +151,11 @@ impl<'a, 'h> Walk<'a, 'h> {
         }
     }
 
-    /// VLAN tags: each is a TCI and the next EtherType (802.1Q clause 9.4).
+    /// VLAN tags: each is a TCI and the next EtherType (802.1Q clause 9.4). The limit is that of the level: LLC may
+    /// stand between tags, and without a limit the parser would call itself as often as the frame is long.
     #[inline(never)]
     fn tags(&mut self) -> Step {
-        for count in 0..Tags::LIMIT {
+        for count in self.h.tags.count.into()..Tags::LIMIT {
             let Some(tag) = self.peek::<4>() else {
                 return Err(self.short(Fault::TruncatedTag));
             };

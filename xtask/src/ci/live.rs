@@ -107,7 +107,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
 /// reason.
 pub(super) fn guest(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("build --release -p flowyard-cli"))?;
-    let guest = "test -p flowyard-host --test guest";
+    let guest = "test -p flowyard-host -p flowyard-steer --test guest";
     run(&mut ci.cargo(&format!("{guest} --no-run")))?;
     live_tests(ci, guest, 300)
 }

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use super::Ci;
 use super::results::{self, Expected, Machine, Totals};
+use crate::bpf as programs;
 use crate::firmware as images;
 use crate::shell::{self, run, say, tee};
 
@@ -141,6 +142,17 @@ pub(super) fn docs(ci: &mut Ci) -> Result<()> {
 pub(super) fn firmware(ci: &mut Ci) -> Result<()> {
     match images::compiler_is_here() {
         Ok(()) => images::check(),
+        Err(wanted) => ci.skip(&format!("{wanted} is not installed")),
+    }
+}
+
+/// The committed programs for the kernel are what their sources give. The compiler is installed if that is possible.
+pub(super) fn bpf(ci: &mut Ci) -> Result<()> {
+    if programs::compiler_is_here().is_err() && Machine::here().is_root {
+        programs::install_compiler();
+    }
+    match programs::compiler_is_here() {
+        Ok(()) => programs::check(),
         Err(wanted) => ci.skip(&format!("{wanted} is not installed")),
     }
 }

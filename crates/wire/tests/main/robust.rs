@@ -4,12 +4,13 @@
 
 use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
 use flowyard_testkit::harness::{Need, shared};
-use flowyard_wire::{Headers, LinkType, Net, Next};
+use flowyard_wire::{Fault, Headers, LinkType, Net, Next};
 use proptest::prelude::*;
 
 flowyard_testkit::tests! {
     random_bytes,
     random_header_stacks,
+    tags_between_llc_headers_are_limited,
     every_prefix_of_every_packet_of_the_small_captures needs [Need::Shared("captures")],
 }
 
@@ -47,6 +48,17 @@ fn check(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
         let _ = (h.ipv4_checksum(half), h.transport_checksum(half));
     }
     levels
+}
+
+/// LLC between tags: the limit of tags holds for the level, or the parser would call itself for each of them.
+fn tags_between_llc_headers_are_limited() {
+    let mut frame = [vec![0; 12], vec![0x81, 0x00]].concat();
+    for _ in 0..5000 {
+        frame.extend([0, 1, 0, 16, 0xaa, 0xaa, 3, 0, 0, 0, 0x81, 0x00]);
+    }
+    let level = check(LinkType::Ethernet, &frame)[0];
+    assert_eq!((level.fault, level.tags.count), (Some(Fault::TooManyTags), 16));
+    assert_eq!(level.tags.ids().collect::<Vec<_>>(), [1; 4]);
 }
 
 /// The first bytes of headers in random order, with random bytes between, so that parsing gets deep.

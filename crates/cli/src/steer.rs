@@ -1,0 +1,307 @@
+//! `flowyard steer`: steers the frames of an interface in the kernel, until it is stopped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
+use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
+use flowyard_report::{Cell, Column, Table};
+use flowyard_steer::{
+    Attached, Counts, Error, Follow, Policy, Program, QUEUES_MOST, Reason, online_cpus,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use schemars::JsonSchema;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::rules_in;
+use crate::output::{self, style};
+use crate::stop::{Stop, bad_input, failed};
+use crate::{clock, host};
+
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.steer/1";
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard steer eth0
+  flowyard steer eth0 --cpus 2,3,4,5 --inner
+  flowyard steer eth0 --policy rfs
+  flowyard steer eth0 --rules rules.txt --seconds 60 --json
+
+An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
+frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Nothing is left
+behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
+
+On a veth, the other end must compute its checksums: ethtool -K PEER tx off. Otherwise the kernel drops every
+redirected TCP segment, because it takes the missing checksum for a wrong one.")]
+pub(crate) struct Args {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    interface: String,
+
+    /// How frames are steered: rss (hash and table), rules (those of --rules first), atr (to the CPU that sends the
+    /// flow's other direction) or rfs (to the CPU that reads the socket); the last two use rules first, if given,
+    /// and rss for flows of which nothing is learned [default: rules if --rules is given, else rss]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<PolicyName>,
+
+    /// Rules, one for each line, as `ethtool -N` takes them; `action N` names a queue, -1 drops
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+
+    /// For atr: one of N TCP segments that are sent teaches, besides every SYN
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    sample: u32,
+
+    /// For atr and rfs: flows move at once, and their frames may overtake each other
+    #[arg(long)]
+    unordered: bool,
+
+    /// CPUs that receive, in the order of the queues, such as 2,3,6-9 [default: all that are online]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+
+    /// Length of the indirection table, which has all queues in turn
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    entries: u32,
+
+    /// Queue numbers in the indirection table, separated by commas, such as 0,1,2,2; the list is repeated until the
+    /// table is full [default: all queues in turn]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    indirection: Vec<u16>,
+
+    /// Key of the hash: random, microsoft (the published test key), symmetric, or hex digits
+    #[arg(long, value_name = "KEY", default_value = "random")]
+    rss_key: String,
+
+    /// Hash function
+    #[arg(long, value_name = "NAME", default_value = "toeplitz")]
+    rss_hash: HashFunction,
+
+    /// Fields that are hashed for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
+    #[arg(long, value_name = "FIELDS", default_value = "4-tuple")]
+    udp: UdpFields,
+
+    /// Steer tunnelled frames (VXLAN, Geneve, GRE, IPIP, GTP-U, ...) by their inner headers
+    #[arg(long)]
+    inner: bool,
+
+    /// Number of frames that wait for a CPU at most; more are dropped
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    queue_frames: u32,
+
+    /// Stop after this many seconds [default: at SIGINT or SIGTERM]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+
+    /// Print JSON (schema flowyard.steer/1) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    Rss,
+    Rules,
+    Atr,
+    Rfs,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum HashFunction {
+    Toeplitz,
+    SymmetricXor,
+    SymmetricOrXor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UdpFields {
+    #[value(name = "2-tuple")]
+    TwoTuple,
+    #[value(name = "4-tuple")]
+    FourTuple,
+}
+
+/// What was steered, from the start of the command to its end.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Steered {
+    /// The interface.
+    interface: String,
+    /// Where in the receive path the program ran.
+    attached: Attached,
+    /// Time from attaching to the end, in seconds.
+    seconds: f64,
+    /// The frames of each queue.
+    queues: Vec<Counts>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let policy = args.policy()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed("signals"))?;
+    }
+    let mut program = Program::load(&policy, args.queue_frames).map_err(stopped)?;
+    let attached = program.attach(&args.interface).map_err(stopped)?;
+    args.started(attached);
+    let clock = clock::new();
+    let end = args.seconds.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
+    while !stop.load(Ordering::Relaxed) && clock() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let seconds = clock() as f64 / 1e9;
+    let queues = program.counts().map_err(stopped)?;
+    let steered = Steered { interface: args.interface.clone(), attached, seconds, queues };
+    if args.json {
+        return output::json(SCHEMA, &steered);
+    }
+    output::text(&text(&steered))
+}
+
+impl Args {
+    /// Says that frames are steered now, and what is known to go wrong.
+    fn started(&self, attached: Attached) {
+        let name = &self.interface;
+        if attached == Attached::Generic {
+            let flows = match self.policy {
+                Some(PolicyName::Atr | PolicyName::Rfs) => {
+                    ", and flows do not follow their consumers"
+                }
+                _ => "",
+            };
+            output::note(&format!(
+                "the driver of {name} has no XDP: the program runs after the driver, which is slower{flows}"
+            ));
+        }
+        let state = host::read(name).ok();
+        let driver = state.as_ref().and_then(|state| state.driver.value());
+        if driver.is_some_and(|driver| driver.name == "veth") {
+            output::note(&format!(
+                "{name} is a veth: its other end must compute checksums (ethtool -K PEER tx off), or TCP to this host hangs"
+            ));
+        }
+        output::note(&format!("steering the frames of {name}; Ctrl-C stops it"));
+    }
+
+    fn policy(&self) -> Result<Policy, Stop> {
+        let cpus = match &self.cpus {
+            Some(list) => cpus(list)?,
+            None => online_cpus().map_err(failed("reading which CPUs are online"))?,
+        };
+        let rules = match (self.policy, &self.rules) {
+            (Some(PolicyName::Rss), Some(_)) => {
+                return Err(bad_input(
+                    "--policy rss has no rules; leave out --rules, or write --policy rules",
+                ));
+            }
+            (Some(PolicyName::Rules), None) => {
+                return Err(bad_input("--policy rules needs --rules FILE"));
+            }
+            (_, None) => Vec::new(),
+            (_, Some(file)) => rules_in(&file.to_string_lossy(), "--rules FILE")?,
+        };
+        let mut policy = Policy::over(&cpus);
+        let in_turn: Vec<u16> = (0..cpus.len() as u16).collect();
+        let queues = if self.indirection.is_empty() { &in_turn } else { &self.indirection };
+        policy.table = queues.iter().copied().cycle().take(self.entries as usize).collect();
+        policy.key = self.key()?;
+        policy.hfunc = match self.rss_hash {
+            HashFunction::Toeplitz => Hfunc::Toeplitz,
+            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
+            HashFunction::SymmetricOrXor => Hfunc::SymmetricOrXor,
+        };
+        if matches!(self.udp, UdpFields::TwoTuple) {
+            for flow in [FlowType::Udp4, FlowType::Udp6] {
+                policy.fields = policy.fields.with(flow, Fields::TWO_TUPLE);
+            }
+        }
+        policy.follow = match self.policy {
+            Some(PolicyName::Atr) => Some(Follow::Senders { sample: self.sample }),
+            Some(PolicyName::Rfs) => Some(Follow::Readers),
+            _ => None,
+        };
+        if policy.follow.is_none() && self.unordered {
+            return Err(bad_input(
+                "--unordered is for --policy atr and rfs: with others no flow moves",
+            ));
+        }
+        let settles = !self.unordered;
+        Ok(Policy { is_inner: self.inner, settles, rules, ..policy })
+    }
+
+    fn key(&self) -> Result<Vec<u8>, Stop> {
+        let text = self.rss_key.as_str();
+        match text {
+            "microsoft" => return Ok(MICROSOFT_KEY.to_vec()),
+            "symmetric" => return Ok(SYMMETRIC_KEY[..40].to_vec()),
+            "random" => {
+                let mut key = vec![0; 40];
+                let drawn = getrandom(&mut key, GetRandomFlags::empty());
+                return match drawn {
+                    Ok(40) => Ok(key),
+                    _ => Err(Stop::Failed(anyhow::anyhow!("the system gives no random numbers"))),
+                };
+            }
+            _ => {}
+        }
+        let digits: String = text.chars().filter(|c| *c != ':').collect();
+        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        let key: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+        key.ok_or_else(|| {
+            bad_input(format!(
+                "--rss-key: must be random, microsoft, symmetric or hex digits, not '{text}'"
+            ))
+        })
+    }
+}
+
+/// The numbers in a list such as `2,3,6-9`.
+fn cpus(list: &str) -> Result<Vec<u32>, Stop> {
+    let wrong =
+        || bad_input(format!("--cpus: must be numbers and ranges, such as 2,3,6-9, not '{list}'"));
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || (last - first) as usize >= QUEUES_MOST {
+            return Err(wrong());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// Bad input, or a failure of the system.
+fn stopped(error: Error) -> Stop {
+    match error {
+        Error::Policy(_) | Error::NoInterface(_) | Error::Cpu { .. } => bad_input(error),
+        error => Stop::Failed(error.into()),
+    }
+}
+
+fn text(steered: &Steered) -> String {
+    let mut table = Table::new("")
+        .column(Column::number("queue"))
+        .column(Column::number("CPU"))
+        .column(Column::number("frames"))
+        .column(Column::number("bytes"));
+    for reason in Reason::ALL {
+        table = table.column(Column::number(reason.name()));
+    }
+    for queue in &steered.queues {
+        let cpu = queue.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
+        let all: u64 = queue.frames.values().sum();
+        let mut cells =
+            vec![queue.queue.to_string(), cpu, all.to_string(), queue.bytes.to_string()];
+        let of = |reason| queue.frames.get(&reason).copied().unwrap_or_default().to_string();
+        cells.extend(Reason::ALL.map(of));
+        table.push(cells.into_iter().map(Cell::new));
+    }
+    format!("{}: {:.1} s\n\n{}", steered.interface, steered.seconds, table.to_text(&style()))
+}

@@ -1,0 +1,105 @@
+//! The values of the programs' maps as bytes: the structures of `bpf/steer.c`, integers in the machine's order.
+
+use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
+use flowyard_flow::toeplitz::Toeplitz;
+use flowyard_frame::FlowKey;
+use zerocopy::IntoBytes;
+
+use crate::model::{Decision, Reason};
+use crate::policy::{Follow, Policy, Ranked, is_exact};
+
+/// `struct config`.
+pub(crate) type Config = [u8; 44];
+/// `struct key`.
+pub(crate) type Key = [u8; 64];
+/// `struct action`: rank, queue.
+pub(crate) type Action = [u32; 2];
+/// `struct rule`: key, mask, action.
+pub(crate) type Rule = [u8; 136];
+/// `struct toeplitz`.
+pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
+/// `struct counts`: frames by reason, and bytes.
+pub(crate) type Counted = [u64; 9];
+/// `struct last`.
+pub(crate) type Last = [u8; 448];
+
+/// The longest input of the hash: two IPv6 addresses and two ports.
+const INPUT_MOST: usize = 36;
+/// In place of a queue or a CPU: drop, or leave the frame where it is.
+pub(crate) const STAY: u32 = u32::MAX;
+/// Where the last decision is in [`Last`]: hash, whether there is one, queue, reason.
+const LAST_AT: usize = 424;
+
+pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Config {
+    let entries = policy.table.len() as u32;
+    let mask = if entries.is_power_of_two() { entries - 1 } else { 0 };
+    let hfunc = match policy.hfunc {
+        Hfunc::Toeplitz => 0,
+        Hfunc::SymmetricXor => 1,
+        Hfunc::SymmetricOrXor => 2,
+    };
+    let exact = ranked.iter().filter(|one| is_exact(one.rule)).count() as u32;
+    let others = ranked.len() as u32 - exact;
+    let learns = match (policy.follow, policy.settles) {
+        (None, _) => 0,
+        (Some(_), true) => 1,
+        (Some(_), false) => 2,
+    };
+    let sample = match policy.follow {
+        Some(Follow::Senders { sample }) => sample,
+        _ => 0,
+    };
+    let words = [entries, mask, policy.is_inner.into(), hfunc, exact, others, learns, sample];
+    let mut config = [0; 44];
+    config[..32].copy_from_slice(words.as_bytes());
+    let all = [Fields::SRC_IP, Fields::DST_IP, Fields::SRC_PORT, Fields::DST_PORT];
+    for (byte, flow) in config[32..40].iter_mut().zip(FlowType::ALL) {
+        let fields = policy.fields.get(flow);
+        let bits = (0..).zip(all).filter(|(_, field)| fields.has(*field));
+        *byte = bits.map(|(bit, _)| 1_u8 << bit).sum();
+    }
+    config[40..].copy_from_slice(cpus.as_bytes());
+    config
+}
+
+pub(crate) fn key(key: &FlowKey) -> Key {
+    let mut bytes = [0; 64];
+    bytes.copy_from_slice(key.as_bytes());
+    bytes
+}
+
+pub(crate) fn action(ranked: &Ranked<'_>) -> Action {
+    [ranked.rank, ranked.queue.map_or(STAY, u32::from)]
+}
+
+pub(crate) fn rule(ranked: &Ranked<'_>) -> Rule {
+    let mut bytes = [0; 136];
+    bytes[..64].copy_from_slice(ranked.rule.key.as_bytes());
+    bytes[64..128].copy_from_slice(ranked.rule.mask.as_bytes());
+    bytes[128..].copy_from_slice(action(ranked).as_bytes());
+    bytes
+}
+
+/// What each value of each byte of the input contributes to the hash.
+pub(crate) fn parts(toeplitz: &Toeplitz) -> Box<Parts> {
+    let mut parts = Box::new([[0; 256]; INPUT_MOST]);
+    for (place, values) in parts.iter_mut().enumerate() {
+        for (value, part) in (0..=255).zip(values) {
+            let mut input = [0; INPUT_MOST];
+            input[place] = value;
+            *part = toeplitz.hash(&input);
+        }
+    }
+    parts
+}
+
+/// The decision in a value of the map `last`.
+pub(crate) fn decision(last: &Last) -> Option<Decision> {
+    let word = |at: usize| {
+        let bytes = last.get(LAST_AT + 4 * at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    };
+    let reason = *Reason::ALL.get(word(3)? as usize)?;
+    let hash = (word(1)? != 0).then_some(word(0)?);
+    Some(Decision { queue: word(2)? as u16, reason, hash })
+}

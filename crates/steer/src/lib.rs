@@ -1,0 +1,28 @@
+//! Steering in the kernel, on any interface and for any program: XDP decides the CPU of each frame, and CPUMAP hands
+//! the frame to the kernel there.
+//!
+//! ```text
+//!  policy ─┬─> model: the decision on a frame, in user space ──┐
+//!          └─> program: maps, verifier, attach ──> XDP ────────┴─ equal for every frame
+//! ```
+//!
+//! With [`Policy::follow`], flows follow their consumers: a program at egress, or one where threads read sockets, teaches
+//! XDP the CPU, and [`settle`] says when a flow may move there.
+//!
+//! The sources of the programs are in `bpf/`; `cargo xtask bpf` compiles them, and the object files are committed.
+//!
+//! Invariants: [`Model::decide`] and the program agree on queue, reason and hash of every frame. The program ends with
+//! the process, however that ends.
+//! Thread-safety: a [`Program`] belongs to one thread; everything else is plain data.
+
+mod cpus;
+mod layout;
+mod model;
+mod policy;
+mod program;
+pub mod settle;
+
+pub use cpus::online_cpus;
+pub use model::{Decision, Model, Reason};
+pub use policy::{BadPolicy, Follow, Policy, QUEUES_MOST, RULES_MOST};
+pub use program::{Attached, Counts, Error, Program};

@@ -1,0 +1,365 @@
+//! The XDP program of an interface: loaded, its maps filled, attached, and detached when it is dropped.
+//!
+//! It is attached by a link (`bpf_link`), which the kernel takes away with the last descriptor of it: also when the
+//! process is killed.
+
+use std::collections::BTreeMap;
+
+use aya::maps::xdp::CpuMap;
+use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray};
+use aya::programs::links::FdLink;
+use aya::programs::links::LinkOrder;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{
+    BtfTracePoint, ProgramError, ProgramFd, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
+    Xdp, XdpMode,
+};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use flowyard_flow::toeplitz::Toeplitz;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY};
+use crate::model::{Decision, Reason};
+use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
+
+/// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/steer.o");
+/// The number of flows that are followed; of more, those that were quiet for the longest time are forgotten.
+const FLOWS: u32 = 65_536;
+/// The name of the program in the object.
+const PROGRAM: &str = "steer";
+
+/// Why a program cannot be loaded or attached; the message includes the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The policy is refused.
+    #[error(transparent)]
+    Policy(#[from] BadPolicy),
+    /// Privileges are missing.
+    #[error("{0}: not permitted; run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
+    Privilege(&'static str),
+    /// There is no such interface.
+    #[error("there is no interface '{0}' in this network namespace; 'ip link' lists them")]
+    NoInterface(String),
+    /// The interface has another XDP program.
+    #[error(
+        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id; 'ip link set {0} xdp off' removes one that was left behind)"
+    )]
+    Taken(String),
+    /// The kernel does not attach programs by links.
+    #[error(
+        "attaching to '{0}': this kernel has no links for XDP programs, so a killed process would leave the program behind; use Linux 5.15 or later"
+    )]
+    NoLink(String),
+    /// What teaches cannot be attached.
+    #[error("{what}: {error}; {needs}")]
+    Learner {
+        /// What was tried.
+        what: &'static str,
+        /// The error of the kernel.
+        error: String,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// A CPU cannot be redirected to.
+    #[error(
+        "frames cannot be redirected to CPU {cpu}: {error}; name CPUs that are online (lscpu -e)"
+    )]
+    Cpu {
+        /// The number of the CPU.
+        cpu: u32,
+        /// The error of the kernel.
+        error: String,
+    },
+    /// Anything else that the kernel refuses.
+    #[error("{what}: {error}; Linux 5.15 or later with CONFIG_BPF_SYSCALL is needed")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// The error of the kernel.
+        error: String,
+    },
+}
+
+/// Where in the receive path the program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Attached {
+    /// In the driver (native mode).
+    Driver,
+    /// After the driver (generic mode), because the driver has no XDP, or not with its settings.
+    Generic,
+}
+
+/// The frames of one queue.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+pub struct Counts {
+    /// The queue.
+    pub queue: u16,
+    /// Its CPU; `None`: the frames stay where they are received.
+    pub cpu: Option<u32>,
+    /// Frames by the stage that decided.
+    pub frames: BTreeMap<Reason, u64>,
+    /// Bytes of all these frames.
+    pub bytes: u64,
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct Program {
+    /// Dropped first: no frame meets maps that are gone.
+    link: Option<FdLink>,
+    ebpf: Ebpf,
+    cpus: Vec<Option<u32>>,
+    follow: Option<Follow>,
+}
+
+impl Program {
+    /// Loads the program and fills its maps. `queue_frames` is the number of frames that the queue of each CPU holds.
+    ///
+    /// # Errors
+    /// When the policy is refused, privileges are missing, or the kernel refuses.
+    pub fn load(policy: &Policy, queue_frames: u32) -> Result<Self, Error> {
+        policy.check()?;
+        let ranked = policy.ranked()?;
+        policy::count(&ranked)?;
+        let toeplitz =
+            Toeplitz::new(&policy.key).map_err(|error| BadPolicy::Key(error.to_string()))?;
+        let possible = aya::util::nr_cpus().map_err(|(_, error)| Error::Kernel {
+            what: "counting the CPUs",
+            error: error.to_string(),
+        })?;
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("table", policy.table.len() as u32);
+        loader.map_max_entries("cpus", possible as u32);
+        // Memory only for what is used.
+        let follows = policy.follow.is_some();
+        loader.map_max_entries("flows", if follows { FLOWS } else { 64 });
+        let pairs = if follows { CPUS_MOST * CPUS_MOST } else { 1 };
+        loader.map_max_entries("sent", pairs);
+        loader.map_max_entries("done", pairs);
+        let ebpf = loader.load(OBJECT).map_err(|error| refused("loading the program", &error))?;
+        let (cpus, follow) = (policy.cpus.clone(), policy.follow);
+        let mut program = Self { link: None, ebpf, cpus, follow };
+        program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
+        program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
+        for (entry, queue) in (0..).zip(&policy.table) {
+            program.set("table", entry, &u32::from(*queue))?;
+        }
+        for (queue, cpu) in (0..).zip(&policy.cpus) {
+            program.set("queues", queue, &cpu.unwrap_or(STAY))?;
+        }
+        program.open(queue_frames)?;
+        let mut others = 0;
+        for one in &ranked {
+            if policy::is_exact(one.rule) {
+                program.exact(layout::key(&one.rule.key), layout::action(one))?;
+            } else {
+                program.set::<Rule>("wildcards", others, &layout::rule(one))?;
+                others += 1;
+            }
+        }
+        program.xdp()?.load().map_err(|error| refused("loading the program", &error))?;
+        Ok(program)
+    }
+
+    /// Opens a queue for each CPU that is redirected to, with the program that sees frames leave it if flows follow.
+    fn open(&mut self, frames: u32) -> Result<(), Error> {
+        let named = self.cpus.clone();
+        let mut arrived = None;
+        if self.follow.is_some() {
+            arrived = Some(self.arrived()?);
+            (0..CPUS_MOST).try_for_each(|cpu| self.set("queue_of", cpu, &STAY))?;
+            // A CPU with several queues has the first of them.
+            for (queue, cpu) in (0_u32..).zip(&named).collect::<Vec<_>>().into_iter().rev() {
+                cpu.map_or(Ok(()), |cpu| self.set("queue_of", cpu, &queue))?;
+            }
+        }
+        let map = self.map("cpus")?;
+        let mut map = CpuMap::try_from(map).map_err(|error| refused("the map of CPUs", &error))?;
+        for cpu in named.into_iter().flatten() {
+            map.set(cpu, frames, arrived.as_ref(), 0)
+                .map_err(|error| Error::Cpu { cpu, error: chain(&error) })?;
+        }
+        Ok(())
+    }
+
+    /// Attaches the program: in the driver, or else after it.
+    ///
+    /// # Errors
+    /// When there is no such interface, it has another program, or the kernel refuses.
+    pub fn attach(&mut self, interface: &str) -> Result<Attached, Error> {
+        let xdp = self.xdp()?;
+        let (id, attached) = match xdp.attach(interface, XdpMode::Driver) {
+            Ok(id) => (id, Attached::Driver),
+            Err(error) if is_final(&error) => return Err(not_attached(interface, &error)),
+            Err(_) => {
+                let id = xdp.attach(interface, XdpMode::Skb);
+                (id.map_err(|error| not_attached(interface, &error))?, Attached::Generic)
+            }
+        };
+        let link = xdp.take_link(id).map_err(|error| not_attached(interface, &error))?;
+        // Without a descriptor of the link, which old kernels do not give, dropping it detaches the program.
+        let link = FdLink::try_from(link).map_err(|_| Error::NoLink(interface.to_owned()))?;
+        self.link = Some(link);
+        self.attach_learner(interface)?;
+        Ok(attached)
+    }
+
+    /// Loads the program that runs where frames leave a CPU's queue.
+    fn arrived(&mut self) -> Result<ProgramFd, Error> {
+        let what = "loading the program for CPUs";
+        let program = self.xdp_named("arrived")?;
+        program.load().map_err(|error| refused(what, &error))?;
+        let fd = program.fd().map_err(|error| refused(what, &error))?;
+        fd.try_clone().map_err(|error| refused(what, &error))
+    }
+
+    /// Attaches the program that teaches where flows are consumed.
+    fn attach_learner(&mut self, interface: &str) -> Result<(), Error> {
+        match self.follow {
+            None => Ok(()),
+            Some(Follow::Senders { .. }) => self.attach_sends(interface).map_err(|error| {
+                let what = "attaching the program that sees what is sent";
+                Error::Learner { what, error: chain(&error), needs: "policy atr needs Linux 6.6" }
+            }),
+            Some(Follow::Readers) => self.attach_reads(),
+        }
+    }
+
+    fn attach_sends(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded)?;
+        let program: &mut SchedClassifier = program.try_into()?;
+        program.load()?;
+        // By a link, which ends with this process; older kernels have only filters that stay.
+        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+        program.attach_with_options(interface, TcAttachType::Egress, order).map(drop)
+    }
+
+    fn attach_reads(&mut self) -> Result<(), Error> {
+        let what = "attaching the program that sees threads read";
+        let needs = "policy rfs needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)";
+        let fail = |error: String| Error::Learner { what, error, needs };
+        let btf = Btf::from_sys_fs().map_err(|error| fail(chain(&error)))?;
+        let program = self.ebpf.program_mut("reads").and_then(|one| one.try_into().ok());
+        let program: &mut BtfTracePoint = program.ok_or_else(|| fail("no program".into()))?;
+        // Before Linux 6.3 only TCP has a tracepoint where a thread reads.
+        let names = ["sock_recv_length", "tcp_rcv_space_adjust"];
+        let is_loaded = program.load(names[0], &btf).is_ok();
+        let loaded = if is_loaded { Ok(()) } else { program.load(names[1], &btf) };
+        loaded.and_then(|()| program.attach().map(drop)).map_err(|error| fail(chain(&error)))
+    }
+
+    /// The decision of the program on a frame, which goes nowhere (BPF_PROG_TEST_RUN). The caller stays on one CPU.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program: it takes 14 bytes at least, and about 3,500 at most.
+    pub fn decide(&mut self, frame: &[u8]) -> Result<Option<Decision>, Error> {
+        let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
+        let run = self.xdp()?.test_run(options);
+        run.map_err(|error| refused("running the program", &error))?;
+        let map = self.map("last")?;
+        let map = PerCpuArray::<_, Last>::try_from(&*map);
+        let values = map.and_then(|map| map.get(&0, 0));
+        let values = values.map_err(|error| refused("reading the decision", &error))?;
+        let cpu = here();
+        Ok(values.get(cpu).and_then(layout::decision))
+    }
+
+    /// The frames of each queue so far.
+    ///
+    /// # Errors
+    /// When the kernel does not give the counters.
+    pub fn counts(&mut self) -> Result<Vec<Counts>, Error> {
+        let cpus = self.cpus.clone();
+        let map = self.map("counts")?;
+        let read = |error: MapError| refused("reading the counters", &error);
+        let map = PerCpuArray::<_, Counted>::try_from(&*map).map_err(read)?;
+        let mut all = Vec::with_capacity(cpus.len());
+        for (queue, cpu) in (0..).zip(cpus) {
+            let mut counts = Counts { queue, cpu, ..Counts::default() };
+            for [frames @ .., bytes] in map.get(&queue.into(), 0).map_err(read)?.iter() {
+                for (reason, frames) in Reason::ALL.into_iter().zip(frames) {
+                    *counts.frames.entry(reason).or_default() += frames;
+                }
+                counts.bytes += bytes;
+            }
+            all.push(counts);
+        }
+        Ok(all)
+    }
+
+    fn xdp(&mut self) -> Result<&mut Xdp, Error> {
+        self.xdp_named(PROGRAM)
+    }
+
+    fn xdp_named(&mut self, name: &str) -> Result<&mut Xdp, Error> {
+        let program = self.ebpf.program_mut(name).and_then(|program| program.try_into().ok());
+        program.ok_or(Error::Kernel { what: "the object file", error: "no program".into() })
+    }
+
+    fn map(&mut self, name: &'static str) -> Result<&mut Map, Error> {
+        let map = self.ebpf.map_mut(name);
+        map.ok_or(Error::Kernel { what: name, error: "the object file has no such map".into() })
+    }
+
+    fn set<V: Pod>(&mut self, name: &'static str, index: u32, value: &V) -> Result<(), Error> {
+        let map = Array::<_, V>::try_from(self.map(name)?);
+        map.and_then(|mut map| map.set(index, value, 0)).map_err(|error| refused(name, &error))
+    }
+
+    fn exact(&mut self, key: Key, action: Action) -> Result<(), Error> {
+        let map = HashMap::<_, Key, Action>::try_from(self.map("exact")?);
+        // Of two rules for one flow the first counts.
+        let put = map.and_then(|mut map| match map.get(&key, 0) {
+            Ok(_) => Ok(()),
+            Err(_) => map.insert(key, action, 0),
+        });
+        put.map_err(|error| refused("exact", &error))
+    }
+}
+
+/// The CPU of the calling thread.
+fn here() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Whether attaching after the driver would fail, too.
+fn is_final(error: &ProgramError) -> bool {
+    let taken = matches!(os(error), Some(libc::EBUSY | libc::EEXIST | libc::EPERM));
+    taken || matches!(error, ProgramError::UnknownInterface { .. })
+}
+
+fn not_attached(interface: &str, error: &ProgramError) -> Error {
+    match (error, os(error)) {
+        (ProgramError::UnknownInterface { .. }, _) => Error::NoInterface(interface.to_owned()),
+        (_, Some(libc::EBUSY | libc::EEXIST)) => Error::Taken(interface.to_owned()),
+        _ => refused("attaching the program", error),
+    }
+}
+
+fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
+    match os(error) {
+        Some(libc::EPERM | libc::EACCES) => Error::Privilege(what),
+        _ => Error::Kernel { what, error: chain(error) },
+    }
+}
+
+/// The number of the system's error that is the cause.
+fn os(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut said: Vec<String> = Vec::new();
+    for cause in causes.map(ToString::to_string) {
+        if !said.iter().any(|before| before.contains(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.join(": ")
+}
