@@ -54,7 +54,8 @@ pub(crate) struct ModelArgs {
     queues: Option<u16>,
 
     /// Steering policies, separated by commas: rss, fdir=RULEFILE, atr, rps, rfs, arfs, yard
-    /// (flowyard's own), rebalance [default: all that the adapter supports, without fdir and rebalance]
+    /// (flowyard's own), rebalance [default: all that the adapter supports, without rebalance, and fdir only with the
+    /// rules that --interface has]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     policy: Vec<String>,
 
@@ -193,6 +194,7 @@ impl ModelArgs {
         let (rss, key_source) = self.rss.config(adapter, port, self.interface.as_deref())?;
         let own = here.as_ref().and_then(here::Interface::local);
         let local = self.local.clone().or(own).unwrap_or_default();
+        let policies = self.policies(adapter, here.as_ref())?;
         let queue_cores = here.map(|here| here.queue_cores(queues)).unwrap_or_default();
         Ok(Setup {
             queues,
@@ -210,7 +212,7 @@ impl ModelArgs {
             sock_flow_entries: power_of_two("--sock-flow-entries", self.sock_flow_entries)?,
             flow_cnt: power_of_two("--flow-cnt", self.flow_cnt)?,
             rebalance: self.rebalance.limits()?,
-            ..Setup::new(adapter, self.policies(adapter)?)
+            ..Setup::new(adapter, policies)
         })
     }
 
@@ -229,9 +231,15 @@ impl ModelArgs {
         Ok(Delays { service: nanos(self.service), dispatch: nanos(self.dispatch), extra })
     }
 
-    fn policies(&self, adapter: &Profile) -> Result<Vec<Spec>, Stop> {
+    fn policies(
+        &self,
+        adapter: &Profile,
+        here: Option<&here::Interface>,
+    ) -> Result<Vec<Spec>, Stop> {
         if self.policy.is_empty() {
-            return Ok(Spec::all_of(adapter));
+            let mut all = Spec::all_of(adapter);
+            all.extend(here.and_then(|here| here.rules(adapter)).map(Spec::Fdir));
+            return Ok(all);
         }
         self.policy.iter().map(|name| spec(name)).collect()
     }

@@ -1,9 +1,12 @@
 //! The adapter of an interface of this machine, as its settings are now.
 
+use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{FlowType, Hfunc, Printed};
-use flowyard_analyze::Local;
-use flowyard_host::{State, addresses};
+use flowyard_adapter::rules::{Rule, parse};
+use flowyard_analyze::{Local, RuleFile};
+use flowyard_host::{RuleState, State, addresses};
 
+use crate::output;
 use crate::stop::{Stop, bad_input};
 
 /// The settings of an interface.
@@ -60,6 +63,29 @@ impl Interface {
         })
     }
 
+    /// The rules that are installed. Those that cannot be predicted are reported on standard error.
+    pub(super) fn rules(&self, adapter: &Profile) -> Option<RuleFile> {
+        let name = &self.state.interface;
+        let list = &self.state.rules.value().filter(|rules| !rules.list.is_empty())?.list;
+        if !adapter.fdir.is_modelled() {
+            let count = list.len();
+            output::note(&format!(
+                "{name}: {count} rules are installed; they are not part of the prediction, because the rules of {} \
+                 are not modelled",
+                adapter.name
+            ));
+            return None;
+        }
+        let (rules, unknown) = parse_rules(list);
+        for location in unknown {
+            output::note(&format!(
+                "{name}: the rule at location {location} is not part of the prediction, because `ethtool -N` has no \
+                 words for it"
+            ));
+        }
+        Some(RuleFile { name: format!("the rules of {name}"), rules })
+    }
+
     /// The number of cores, from 0 to the last one that is online.
     pub(super) fn cores(&self) -> Option<u16> {
         let last = self.state.cpus.value()?.iter().map(|one| one.cpu).max()?;
@@ -77,5 +103,39 @@ impl Interface {
         let all: Vec<_> =
             addresses(&self.state.interface).iter().map(ToString::to_string).collect();
         if all.is_empty() { None } else { all.join(",").parse().ok() }
+    }
+}
+
+/// Rules as a driver lists them, and the locations of those that no words describe.
+fn parse_rules(list: &[RuleState]) -> (Vec<Rule>, Vec<u32>) {
+    let (mut rules, mut unknown) = (Vec::new(), Vec::new());
+    for RuleState { location, rule } in list {
+        match parse("rule", &format!("{rule} loc {location}")) {
+            Ok(one) if !one.is_empty() => rules.extend(one),
+            _ => unknown.push(*location),
+        }
+    }
+    (rules, unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installed_rules_keep_their_locations() {
+        let texts = [
+            "flow-type tcp4 dst-port 80 action 3",
+            "raw 00ff",
+            "flow-type udp4 src-ip 10.0.0.1 action -1",
+        ];
+        let list: Vec<_> = (7..)
+            .zip(texts)
+            .map(|(location, rule)| RuleState { location, rule: rule.to_owned() })
+            .collect();
+        let (rules, unknown) = parse_rules(&list);
+        let locations: Vec<_> = rules.iter().map(|rule| rule.loc).collect();
+        assert_eq!((locations, unknown), (vec![Some(7), Some(9)], vec![8]));
+        assert!(rules[0].text.contains("dst-port 80"), "{:?}", rules[0].text);
     }
 }
