@@ -97,7 +97,8 @@ mod tests {
         let found = Wanted::of(&Config::parse("y.toml", text).unwrap().resolve().unwrap());
         let (interface, kind) = ("eth1".to_owned(), "af_xdp".to_owned());
         assert_eq!(found.ports, [Port { interface, kind, queues: 2, completes_checksums: false }]);
-        assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 100_000 * 2112, true));
+        let buffer = 2048 + 64 + 64; // bytes, metadata and key
+        assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 100_000 * buffer, true));
         assert_eq!(found.pin, [2, 3, 4, 5]);
         assert!(found.kind("af_xdp") && !found.kind("tap"));
     }
