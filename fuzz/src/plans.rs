@@ -4,9 +4,11 @@
 use std::io;
 
 use crate::{Limits, Line};
+use flowyard_adapter::rules::Rule;
 use flowyard_host::journal::{self, Contents};
+use flowyard_host::ntuple::{Listed, Table};
 use flowyard_host::{
-    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Plan, Rss, Rules, Step,
+    Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Plan, Rss, Step,
 };
 
 const SCHEMA: &str = "flowyard.plan/1";
@@ -112,7 +114,22 @@ impl Machine for Anything {
     fn counters(&self, _: &str) -> io::Result<Vec<(String, u64)>> {
         nothing()
     }
-    fn rules(&self, _: &str) -> io::Result<Rules> {
+    fn rules(&self, _: &str) -> io::Result<Table> {
+        nothing()
+    }
+    fn rule(&self, _: &str, _: u32) -> io::Result<Option<Listed>> {
+        nothing()
+    }
+    fn insert_rule(&mut self, _: &str, _: &Rule, _: u32) -> io::Result<u32> {
+        nothing()
+    }
+    fn delete_rule(&mut self, _: &str, _: u32) -> io::Result<()> {
+        nothing()
+    }
+    fn create_context(&mut self, _: &str, _: &[u32], _: &[u8]) -> io::Result<u32> {
+        nothing()
+    }
+    fn delete_context(&mut self, _: &str, _: u32) -> io::Result<()> {
         nothing()
     }
 }
