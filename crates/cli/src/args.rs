@@ -19,6 +19,7 @@ mod rebalance;
 mod rss;
 
 pub(crate) use self::rebalance::limits;
+pub(crate) use self::rss::{HashFunction, UdpFields};
 
 /// Parses a number of threads, which cannot be 0.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
@@ -17,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::rules_in;
+use crate::args::{HashFunction, UdpFields, rules_in};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
 use crate::{clock, host};
@@ -112,21 +111,6 @@ enum PolicyName {
     Rfs,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum HashFunction {
-    Toeplitz,
-    SymmetricXor,
-    SymmetricOrXor,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum UdpFields {
-    #[value(name = "2-tuple")]
-    TwoTuple,
-    #[value(name = "4-tuple")]
-    FourTuple,
-}
-
 /// What was steered, from the start of the command to its end.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Steered {
@@ -210,16 +194,8 @@ impl Args {
         let queues = if self.indirection.is_empty() { &in_turn } else { &self.indirection };
         policy.table = queues.iter().copied().cycle().take(self.entries as usize).collect();
         policy.key = self.key()?;
-        policy.hfunc = match self.rss_hash {
-            HashFunction::Toeplitz => Hfunc::Toeplitz,
-            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
-            HashFunction::SymmetricOrXor => Hfunc::SymmetricOrXor,
-        };
-        if matches!(self.udp, UdpFields::TwoTuple) {
-            for flow in [FlowType::Udp4, FlowType::Udp6] {
-                policy.fields = policy.fields.with(flow, Fields::TWO_TUPLE);
-            }
-        }
+        policy.hfunc = self.rss_hash.model();
+        policy.fields = self.udp.apply(policy.fields);
         policy.follow = match self.policy {
             Some(PolicyName::Atr) => Some(Follow::Senders { sample: self.sample }),
             Some(PolicyName::Rfs) => Some(Follow::Readers),

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use flowyard_adapter::profile::{Profile, RssLimits};
-use flowyard_adapter::rss::{Fields, FlowType, Function, Hfunc, Printed, RssConfig, parse_ethtool};
+use flowyard_adapter::rss::{
+    Fields, FlowType, Function, HashFields, Hfunc, Printed, RssConfig, parse_ethtool,
+};
 use flowyard_analyze::KeySource;
 use flowyard_flow::toeplitz::{SYMMETRIC_KEY, random_key};
 
@@ -42,19 +44,42 @@ pub(super) struct RssArgs {
     indirection: Vec<u16>,
 }
 
+/// A hash function of RSS.
 #[derive(Clone, Copy, ValueEnum)]
-enum HashFunction {
+pub(crate) enum HashFunction {
     Toeplitz,
     SymmetricXor,
     SymmetricOrXor,
 }
 
+impl HashFunction {
+    pub(crate) const fn model(self) -> Hfunc {
+        match self {
+            Self::Toeplitz => Hfunc::Toeplitz,
+            Self::SymmetricXor => Hfunc::SymmetricXor,
+            Self::SymmetricOrXor => Hfunc::SymmetricOrXor,
+        }
+    }
+}
+
+/// The fields of UDP that are hashed.
 #[derive(Clone, Copy, ValueEnum)]
-enum UdpFields {
+pub(crate) enum UdpFields {
     #[value(name = "2-tuple")]
     TwoTuple,
     #[value(name = "4-tuple")]
     FourTuple,
+}
+
+impl UdpFields {
+    /// These fields with those of UDP.
+    pub(crate) fn apply(self, fields: HashFields) -> HashFields {
+        let udp = match self {
+            Self::TwoTuple => Fields::TWO_TUPLE,
+            Self::FourTuple => Fields::FOUR_TUPLE,
+        };
+        fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp)
+    }
 }
 
 impl RssArgs {
@@ -105,17 +130,8 @@ impl RssArgs {
 
     /// The settings that the arguments choose one by one, without the key.
     fn chosen(&self, limits: &RssLimits) -> RssConfig {
-        let hfunc = self.rss_hash.map(|hash| match hash {
-            HashFunction::Toeplitz => Hfunc::Toeplitz,
-            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
-            HashFunction::SymmetricOrXor => Hfunc::SymmetricOrXor,
-        });
-        let udp = self.udp.map(|udp| match udp {
-            UdpFields::TwoTuple => Fields::TWO_TUPLE,
-            UdpFields::FourTuple => Fields::FOUR_TUPLE,
-        });
-        let fields =
-            udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
+        let hfunc = self.rss_hash.map(HashFunction::model);
+        let fields = self.udp.map(|udp| udp.apply(limits.fields));
         let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
         let reta = (!self.indirection.is_empty()).then(|| entries.collect());
         RssConfig { fields, hfunc, reta, ..RssConfig::default() }

@@ -1,8 +1,6 @@
 //! Plans that change the channels, applied, killed and undone: the driver resets what it likes with them.
 
-use std::fs;
-
-use super::tests::{plan_for, revive};
+use super::tests::{plan_for, undone_wherever_killed};
 use super::*;
 use crate::fake::Fake;
 use crate::goal::Goal;
@@ -68,33 +66,7 @@ fn channels_are_changed_and_undone_with_all_that_they_reset() {
 #[test]
 fn killed_at_any_call_channels_are_undone() {
     for (before, plan) in plans() {
-        for takes_effect in [false, true] {
-            for call in 1.. {
-                let mut ended = false;
-                for again in 1.. {
-                    let folder = tempfile::tempdir().unwrap();
-                    let mut fake = before.clone();
-                    fake.left.set(Some(call));
-                    fake.takes_effect = takes_effect;
-                    ended = apply(&mut fake, &plan, folder.path()).is_ok();
-                    revive(&mut fake);
-                    fake.left.set(Some(again));
-                    let whole = undo(&mut fake, "eth0", folder.path()).is_ok();
-                    revive(&mut fake);
-                    if !whole {
-                        undo(&mut fake, "eth0", folder.path()).unwrap();
-                    }
-                    assert_eq!(fake, before, "killed at call {call}, then at {again}");
-                    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
-                    if whole {
-                        break;
-                    }
-                }
-                if ended {
-                    break;
-                }
-            }
-        }
+        undone_wherever_killed(&before, &plan);
     }
 }
 

@@ -1,8 +1,6 @@
 //! Plans with RSS contexts, applied, killed and undone.
 
-use std::fs;
-
-use super::tests::{plan_for, revive};
+use super::tests::{plan_for, undone_wherever_killed};
 use super::*;
 use crate::fake::Fake;
 use crate::goal::Goal;
@@ -39,33 +37,7 @@ fn a_context_is_made_used_and_deleted() {
 #[test]
 fn killed_at_any_call_the_context_of_the_plan_is_deleted_and_no_other() {
     let (before, plan) = machine("mlx5_core");
-    for takes_effect in [false, true] {
-        for call in 1.. {
-            let mut ended = false;
-            for again in 1.. {
-                let folder = tempfile::tempdir().unwrap();
-                let mut fake = before.clone();
-                fake.left.set(Some(call));
-                fake.takes_effect = takes_effect;
-                ended = apply(&mut fake, &plan, folder.path()).is_ok();
-                revive(&mut fake);
-                fake.left.set(Some(again));
-                let whole = undo(&mut fake, "eth0", folder.path()).is_ok();
-                revive(&mut fake);
-                if !whole {
-                    undo(&mut fake, "eth0", folder.path()).unwrap();
-                }
-                assert_eq!(fake, before, "killed at call {call}, then at {again}");
-                assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
-                if whole {
-                    break;
-                }
-            }
-            if ended {
-                break;
-            }
-        }
-    }
+    undone_wherever_killed(&before, &plan);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::tests::{plan_for, revive};
+use super::tests::{plan_for, undone_wherever_killed};
 use super::*;
 use crate::fake::Fake;
 use crate::goal::Goal;
@@ -56,31 +56,7 @@ fn a_rule_is_installed_read_back_and_deleted() {
 fn killed_at_any_call_the_rule_of_the_plan_is_deleted_and_no_other() {
     for driver in DRIVERS {
         let (before, plan) = machine(driver);
-        let mut ends = [false; 2];
-        for (call, takes_effect) in (1..).flat_map(|call| [(call, false), (call, true)]) {
-            for again in 1.. {
-                let folder = tempfile::tempdir().unwrap();
-                let mut fake = before.clone();
-                fake.left.set(Some(call));
-                fake.takes_effect = takes_effect;
-                ends[usize::from(takes_effect)] |= apply(&mut fake, &plan, folder.path()).is_ok();
-                revive(&mut fake);
-                fake.left.set(Some(again));
-                let whole = undo(&mut fake, "eth0", folder.path()).is_ok();
-                revive(&mut fake);
-                if !whole {
-                    undo(&mut fake, "eth0", folder.path()).unwrap();
-                }
-                assert_eq!(fake, before, "{driver}: killed at call {call}, then at {again}");
-                assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
-                if whole {
-                    break;
-                }
-            }
-            if ends == [true; 2] {
-                break;
-            }
-        }
+        undone_wherever_killed(&before, &plan);
     }
 }
 

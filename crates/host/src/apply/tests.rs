@@ -111,6 +111,39 @@ pub(super) fn revive(fake: &mut Fake) {
     fake.takes_effect = false;
 }
 
+/// Kills `apply` at each of its calls, before and after the call takes effect, and then `undo` at each of its calls. The
+/// next `undo` restores `before`, and no journal is left.
+pub(super) fn undone_wherever_killed(before: &Fake, plan: &Plan) {
+    for takes_effect in [false, true] {
+        for call in 1.. {
+            let mut ended = false;
+            for again in 1.. {
+                let folder = tempfile::tempdir().unwrap();
+                let mut fake = before.clone();
+                fake.left.set(Some(call));
+                fake.takes_effect = takes_effect;
+                ended = apply(&mut fake, plan, folder.path()).is_ok();
+                revive(&mut fake);
+                fake.left.set(Some(again));
+                let whole = undo(&mut fake, "eth0", folder.path()).is_ok();
+                revive(&mut fake);
+                if !whole {
+                    undo(&mut fake, "eth0", folder.path()).unwrap();
+                }
+                let driver = &before.driver;
+                assert_eq!(fake, *before, "{driver}: killed at call {call}, then at {again}");
+                assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+                if whole {
+                    break;
+                }
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn killed_while_undoing_it_can_be_undone_again() {
     let plan = everything(&Fake::virtio());
