@@ -291,11 +291,9 @@ mod tests {
         let words = |key: FlowKey| -> [u64; 8] { zerocopy::transmute!(key) };
         for _ in 0..100 {
             let (a, b) = (key(), key());
-            let (both, either) = (words(a.masked(&b)), words(a.union(&b)));
-            for i in 0..8 {
-                assert_eq!(both[i], words(a)[i] & words(b)[i]);
-                assert_eq!(either[i], words(a)[i] | words(b)[i]);
-            }
+            let both: [u64; 8] = std::array::from_fn(|i| words(a)[i] & words(b)[i]);
+            let either: [u64; 8] = std::array::from_fn(|i| words(a)[i] | words(b)[i]);
+            assert_eq!((words(a.masked(&b)), words(a.union(&b))), (both, either));
             assert!(a.masked(&b).is_within(&b) && a.is_within(&a.union(&b)));
             assert!(!a.union(&b).is_within(&b) && FlowKey::ZERO.is_within(&a));
         }

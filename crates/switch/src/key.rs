@@ -172,3 +172,65 @@ impl From<&Match> for Pattern {
         pattern
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_testkit::Rng;
+
+    use super::*;
+
+    /// Whatever else is in the key: the bits of the mask are written, all others stay.
+    #[test]
+    fn a_write_changes_the_bits_of_its_mask_only() {
+        let mut rng = Rng::new(1);
+        for field in Field::ALL.iter().copied() {
+            for _ in 0..50 {
+                let mut key = Key(std::array::from_fn(|_| rng.bits()));
+                let [value, mask] =
+                    [(); 2].map(|()| u128::from(rng.bits()) << 64 | u128::from(rng.bits()));
+                let (before, old) = (key, key.bits(field));
+                key.write(field, value, mask);
+                assert_eq!(key.bits(field), (old & !mask | value & mask) & field.full());
+                key.write(field, old, u128::MAX);
+                assert_eq!(key, before, "{field:?} changed other fields");
+                key.set(field, value);
+                assert_eq!(key.get(field), Some(value & field.full()), "{field:?}");
+            }
+            let mut key = Key::ZERO;
+            assert!(!key.has(field));
+            key.set(field, 1);
+            assert!(key.fields().eq([(field, 1)]), "{field:?}");
+        }
+        let mut key = Key::ZERO;
+        key.write_metadata(0x1234, u64::MAX);
+        key.write_metadata(0xffff, 0x00ff);
+        assert_eq!(key.get(Field::Metadata), Some(0x12ff));
+    }
+
+    /// Two patterns overlap if there is a key that matches both; here, among all keys of two bits in a word.
+    #[test]
+    fn patterns_overlap_if_a_key_matches_both() {
+        let with = |at: usize, bits: u64| {
+            let mut key = Key::ZERO;
+            key.0[at] = bits << (at * 4);
+            key
+        };
+        let all: Vec<(u64, u64)> = (0..4)
+            .flat_map(|mask| (0..4).filter(move |value| value & !mask == 0).map(move |v| (v, mask)))
+            .collect();
+        for at in 0..WORDS {
+            let pattern =
+                |at: usize, (value, mask)| Pattern { value: with(at, value), mask: with(at, mask) };
+            for one in all.iter().copied() {
+                for other in all.iter().copied() {
+                    let (a, b) = (pattern(at, one), pattern(at, other));
+                    let mut keys = (0..4).map(|bits| with(at, bits));
+                    let common = keys.any(|key| a.matches(&key) && b.matches(&key));
+                    assert_eq!(a.overlaps(&b), common, "word {at}: {one:?} and {other:?}");
+                    let elsewhere = pattern((at + 1) % WORDS, other);
+                    assert!(a.overlaps(&elsewhere), "they compare different words");
+                }
+            }
+        }
+    }
+}

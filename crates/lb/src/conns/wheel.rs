@@ -94,3 +94,36 @@ impl Wheel {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_frame::FlowKey;
+
+    use super::*;
+    use crate::ConnKey;
+
+    fn conn(deadline: u32) -> Conn {
+        let key = ConnKey::of(&FlowKey::ZERO);
+        let (next, prev) = (NONE, NONE);
+        Conn { key, backend: 0, deadline, next, prev, first: 0, port: 0, address: 0, marks: 0 }
+    }
+
+    /// A slot comes up in the tick of its deadline; if that is beyond the last list, in the tick of the last list,
+    /// and not earlier.
+    #[test]
+    fn a_slot_comes_up_at_its_deadline_or_with_the_last_list() {
+        let start = 1000;
+        let last = start + LISTS - 1;
+        for deadline in [1, start, start + 1, last - 1, last, last + 1, last + LISTS, NONE - 1] {
+            let mut slots = [conn(deadline)];
+            let mut wheel = Wheel::new();
+            let due = |wheel: &mut Wheel, slots: &mut [Conn], tick: u32| {
+                wheel.due(slots, u64::from(tick) << 27)
+            };
+            assert_eq!(due(&mut wheel, &mut slots, start), None);
+            wheel.link(&mut slots, 0);
+            let came = (start..=last + 1).find(|tick| due(&mut wheel, &mut slots, *tick).is_some());
+            assert_eq!(came, Some(deadline.clamp(start, last)), "deadline {deadline}");
+        }
+    }
+}

@@ -182,3 +182,75 @@ pub(super) fn answer(
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_flow::parse;
+    use flowyard_testkit::Build;
+    use flowyard_wire::{Headers, LinkType};
+
+    use super::*;
+
+    /// Whether an error about a frame of `key` is allowed, after a change of its bytes.
+    fn allowed(key: &FlowKey, change: impl Fn(&mut [u8])) -> bool {
+        let mut bytes = Build::new(key).payload(&[7; 40]).bytes();
+        change(&mut bytes);
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, &bytes), &bytes, 0);
+        may_be_answered(&Packet::new(&mut bytes, &key).expect("a whole packet"))
+    }
+
+    fn keys(v6: bool, upper: u8) -> FlowKey {
+        let [src, dst]: [IpAddr; 2] = match v6 {
+            true => ["2001:db8::1", "2001:db8::2"].map(|addr| addr.parse().expect("an address")),
+            false => [[198, 51, 100, 1], [192, 0, 2, 1]].map(IpAddr::from),
+        };
+        let port = if upper == proto::UDP { 0x0303 } else { 0 };
+        FlowKey::five_tuple(upper, src, port, dst, port)
+    }
+
+    #[test]
+    fn there_is_no_error_about_an_error() {
+        for (v6, icmp, l4) in [(false, proto::ICMP, 34), (true, proto::ICMPV6, 54)] {
+            for kind in 0..=255_u8 {
+                let is_error = match v6 {
+                    false => [3, 4, 5, 11, 12].contains(&kind),
+                    true => kind < 128 || kind == 137,
+                };
+                let may = allowed(&keys(v6, icmp), |bytes| bytes[l4] = kind);
+                assert_eq!(may, !is_error, "v6 {v6}, type {kind}");
+            }
+            assert!(allowed(&keys(v6, proto::UDP), |_| ()), "only ICMP has types");
+        }
+    }
+
+    #[test]
+    fn there_is_no_error_about_groups_and_later_fragments() {
+        for at in [26, 30] {
+            for first in 0..=255_u8 {
+                let may = allowed(&keys(false, proto::UDP), |bytes| bytes[at] = first);
+                let is_one = !(first == 0 || first == 127 || first >= 224);
+                assert_eq!(may, is_one, "an address of {first}.0.0.0/8 at {at}");
+            }
+        }
+        for at in [22, 38] {
+            let v6 = |start: &[u8]| {
+                let mut addr = [0; 16];
+                addr[..start.len()].copy_from_slice(start);
+                allowed(&keys(true, proto::UDP), |bytes| bytes[at..at + 16].copy_from_slice(&addr))
+            };
+            assert!(!v6(&[]) && !v6(&[0xff]) && !v6(&[0xff, 2, 1]), "at {at}");
+            assert!(v6(&[0xfe, 0x80]) && v6(&[0, 1]) && v6(&[0x20]), "at {at}");
+        }
+        for v6 in [false, true] {
+            assert!(!allowed(&keys(v6, proto::UDP), |bytes| bytes[0] |= 1), "a group MAC address");
+        }
+        let word = |word: [u8; 2]| {
+            allowed(&keys(false, proto::UDP), |bytes| bytes[20..22].copy_from_slice(&word))
+        };
+        assert!(
+            word([0x20, 0]) && word([0x40, 0]),
+            "a first fragment, and one that must not be one"
+        );
+        assert!(!word([0, 1]) && !word([0x20, 9]), "later fragments");
+    }
+}

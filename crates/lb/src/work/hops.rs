@@ -84,3 +84,22 @@ impl Hops {
 pub(super) fn neighbour(exit: Exit, neighbours: &Neighbours) -> Option<Arc<Neighbour>> {
     Some(neighbours.entry(exit.port, exit.via?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reported_mtu_lasts_ten_minutes() {
+        let hop = Hop::new(1, None);
+        assert_eq!(hop.mtu(0), None);
+        for start in [0, 5 * SECOND, 1_000_000 * SECOND] {
+            hop.note_mtu(1400, start);
+            for (after, mtu) in [(0, Some(1400)), (LIFETIME - 1, Some(1400)), (LIFETIME, None)] {
+                assert_eq!(hop.mtu(start + after), mtu, "{after} ns after {start}");
+            }
+        }
+        hop.note_mtu(70_000, 0);
+        assert_eq!(hop.mtu(0), Some(65_535));
+    }
+}

@@ -1,3 +1,6 @@
+use std::hash::Hasher;
+
+use super::identity::LowerHalf;
 use super::*;
 
 impl<const N: usize> TupleSpace<N> {
@@ -44,4 +47,16 @@ fn slots_with_one_home_are_found_after_removals() {
         let wanted = if n % 3 == 0 { NONE } else { n };
         assert_eq!(slots.get(n << 20 | 7), wanted);
     }
+}
+
+#[test]
+fn an_identity_is_its_own_hash() {
+    for identity in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_1122_3344_5566_7788] {
+        let mut hasher = LowerHalf::default();
+        hasher.write_u128(identity);
+        assert_eq!(hasher.finish(), identity as u64);
+    }
+    let mut hasher = LowerHalf::default();
+    hasher.write(&[1, 2, 3]);
+    assert_eq!(hasher.finish(), 0x01_0203);
 }
