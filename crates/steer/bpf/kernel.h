@@ -40,8 +40,13 @@ static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*time_ns)(void) = (void *)5;
+static u32 (*random)(void) = (void *)7;
 static u32 (*this_cpu)(void) = (void *)8;
 static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
+struct bpf_timer;
+static long (*timer_init)(struct bpf_timer *timer, void *map, u64 clock) = (void *)169;
+static long (*timer_set)(struct bpf_timer *timer, void *callback) = (void *)170;
+static long (*timer_start)(struct bpf_timer *timer, u64 after, u64 flags) = (void *)171;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 
 /* Network order, on a little-endian machine. */

@@ -10,11 +10,18 @@ int arrived(struct xdp_md *ctx)
 		return XDP_PASS;
 	u32 cpu = this_cpu();
 	u32 at = pair(mark->producer, cpu);
-	struct last_frame *d = map_lookup(&done, &at);
+	struct left *d = map_lookup(&done, &at);
 	if (d) {
-		*(volatile u64 *)&d->at = time_ns();
 		*(volatile u64 *)&d->seq = mark->seq;
+		d->count++;
+		if (d->count >= AFTER) {
+			if (d->before > d->delivered)
+				*(volatile u64 *)&d->delivered = d->before;
+			d->before = mark->seq;
+			d->count = 0;
+		}
 	}
+	ring_bell(cpu);
 	/* The kernel would not merge frames with different bytes in front. */
 	adjust_meta(ctx, sizeof(struct mark));
 	return XDP_PASS;
@@ -28,7 +35,7 @@ struct {
 	NUMBER(max_entries, CPUS_MOST);
 } queue_of SEC(".maps");
 
-/* Counts segments at egress, to sample some. */
+/* Counts segments at egress since the last one that taught. */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	TYPE(key, u32);
@@ -37,7 +44,7 @@ struct {
 } segments SEC(".maps");
 
 /* A consumer of the flow with this key runs on this CPU. */
-INLINE void learn(const struct key *key)
+INLINE void learn(const struct key *key, int is_new)
 {
 	u32 cpu = this_cpu();
 	const u32 *queue = map_lookup(&queue_of, &cpu);
@@ -45,6 +52,11 @@ INLINE void learn(const struct key *key)
 		return;
 	struct flow *f = map_lookup(&flows, key);
 	if (f) {
+		/* A late segment of a flow that has ended teaches nothing; a SYN begins another one. */
+		if (f->closed && !is_new)
+			return;
+		if (f->closed)
+			*(volatile u64 *)&f->closed = 0;
 		if (f->wanted != *queue)
 			*(volatile u32 *)&f->wanted = *queue;
 		return;
@@ -53,7 +65,33 @@ INLINE void learn(const struct key *key)
 	map_update(&flows, key, &new, 1 /* BPF_NOEXIST */);
 }
 
-/* As the drivers with ATR: a SYN teaches, and one of `sample` other segments; a FIN does not. */
+/* The flow with this key was reset: it returns to the queue of RSS, and is forgotten as soon as no frame of it is under
+ * way. */
+INLINE void forget(const struct key *key)
+{
+	struct flow *f = map_lookup(&flows, key);
+	if (!f)
+		return;
+	if (f->home == STAY || is_delivered(f))
+		map_delete(&flows, key);
+	else
+		*(volatile u32 *)&f->wanted = STAY;
+}
+
+/* This host has sent a FIN of the flow with this key: the other side may still send for a while. */
+INLINE void close(const struct key *key)
+{
+	struct flow *f = map_lookup(&flows, key);
+	if (f && !f->closed)
+		*(volatile u64 *)&f->closed = time_ns();
+}
+
+#define FIN 1
+#define SYN 2
+#define RST 4
+
+/* As the yard's learner (learn::atr of crates/flow): a SYN teaches, and one of `sample` segments; a RST makes the flow
+ * forgotten at once, a FIN after LINGER. */
 SEC("classifier")
 int sends(struct __sk_buff *skb)
 {
@@ -80,15 +118,21 @@ int sends(struct __sk_buff *skb)
 	} else {
 		return -1;
 	}
-	if (tcp + 20 > end || tcp[13] & 1)
+	if (tcp + 20 > end)
 		return -1;
-	*count += 1;
-	if (!(tcp[13] & 2) && *count % c->sample)
+	u32 special = tcp[13] & (SYN | FIN | RST), sent = *count + 1, is_due = sent >= c->sample;
+	*count = is_due || special == SYN ? 0 : sent;
+	if (!is_due && !special)
 		return -1;
 	key.proto = 6;
 	key.sport = be16(tcp + 2);
 	key.dport = be16(tcp);
-	learn(&key);
+	if (special & RST)
+		forget(&key);
+	else if (special & FIN)
+		close(&key);
+	else
+		learn(&key, special == SYN);
 	return -1;
 }
 
@@ -144,6 +188,6 @@ int reads(u64 *arguments)
 	key.proto = sk->sk_protocol;
 	key.sport = port >> 8 | port << 8;
 	key.dport = sk->__sk_common.skc_num;
-	learn(&key);
+	learn(&key, 1);
 	return 0;
 }

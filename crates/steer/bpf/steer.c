@@ -13,6 +13,7 @@ enum reason {
 	DROPPED, /* by a rule */
 	FILTER, /* on the CPU that its consumer was last seen on */
 	SETTLING, /* not there yet: frames are still on their way to another CPU */
+	ELEPHANT, /* on the CPU that its flow has for itself */
 	REASONS = 8,
 };
 
@@ -316,10 +317,12 @@ int steer(struct xdp_md *ctx)
 		return XDP_PASS;
 	decide(ctx, c, l);
 	u32 queue = l->queue, reason = l->reason;
+	u64 length = ctx->data_end - ctx->data;
+	asm volatile("" : "+r"(length)); /* a number now: the verifier keeps no half of a pointer */
 	struct counts *count = map_lookup(&counts, &queue);
 	if (count) {
 		count->frames[reason & (REASONS - 1)]++;
-		count->bytes += ctx->data_end - ctx->data;
+		count->bytes += length;
 	}
 	if (reason == DROPPED)
 		return XDP_DROP;
@@ -327,11 +330,15 @@ int steer(struct xdp_md *ctx)
 	if (!cpu || *cpu == STAY)
 		return XDP_PASS;
 	u32 to = *cpu;
-	if (c->learns)
+	if (c->learns) {
+		if (l->followed)
+			sample(l, length);
 		number(ctx, l, to);
+	}
 	return (int)redirect_map(&cpus, to, XDP_PASS);
 }
 
 #include "learn.h"
+#include "ring.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

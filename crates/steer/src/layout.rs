@@ -2,7 +2,7 @@
 
 use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
 use flowyard_flow::toeplitz::Toeplitz;
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, Nanos};
 use zerocopy::IntoBytes;
 
 use crate::model::{Decision, Reason};
@@ -22,11 +22,21 @@ pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 pub(crate) type Counted = [u64; 9];
 /// `struct last`.
 pub(crate) type Last = [u8; 448];
+/// `struct flow`.
+pub(crate) type Flow = [u8; 32];
+/// `struct watch`.
+pub(crate) type Watch = [u8; 144];
+/// `struct sketch`.
+pub(crate) type Sketch = [u8; 256 * WAY];
 
 /// The longest input of the hash: two IPv6 addresses and two ports.
 const INPUT_MOST: usize = 36;
 /// In place of a queue or a CPU: drop, or leave the frame where it is.
 pub(crate) const STAY: u32 = u32::MAX;
+/// The length of `struct way`.
+const WAY: usize = 64;
+/// How long a flow stays where it is after a FIN.
+const LINGER: Nanos = 1_000_000_000;
 /// Where the last decision is in [`Last`]: hash, whether there is one, queue, reason.
 const LAST_AT: usize = 424;
 
@@ -40,10 +50,10 @@ pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Confi
     };
     let exact = ranked.iter().filter(|one| is_exact(one.rule)).count() as u32;
     let others = ranked.len() as u32 - exact;
-    let learns = match (policy.follow, policy.settles) {
-        (None, _) => 0,
-        (Some(_), true) => 1,
-        (Some(_), false) => 2,
+    let learns = match (policy.moves(), policy.settles) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => 2,
     };
     let sample = match policy.follow {
         Some(Follow::Senders { sample }) => sample,
@@ -102,4 +112,48 @@ pub(crate) fn decision(last: &Last) -> Option<Decision> {
     let reason = *Reason::ALL.get(word(3)? as usize)?;
     let hash = (word(1)? != 0).then_some(word(0)?);
     Some(Decision { queue: word(2)? as u16, reason, hash })
+}
+
+/// The queue that was learned for a flow, unless it has ended at `now`.
+pub(crate) fn learned(flow: &Flow, now: Nanos) -> Option<u32> {
+    let closed = u64::from_ne_bytes(*flow.get(24..)?.first_chunk()?);
+    let has_ended = closed != 0 && now.saturating_sub(closed) > LINGER;
+    let wanted = u32::from_ne_bytes(*flow.first_chunk()?);
+    (!has_ended && wanted != STAY).then_some(wanted)
+}
+
+pub(crate) fn watch(window: u32, every: u32, owned: u32, taken: &[u64; 16]) -> Watch {
+    let mut watch = [0; 144];
+    watch[..16].copy_from_slice([window, every, owned, 0].as_bytes());
+    watch[16..].copy_from_slice(taken.as_bytes());
+    watch
+}
+
+/// A flow that a sketch holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) key: FlowKey,
+    /// At least so many samples are of this flow.
+    pub(crate) at_least: u64,
+    pub(crate) queue: u32,
+}
+
+/// The flows that were sampled in the window with this number.
+pub(crate) fn ways(sketch: &Sketch, window: u32) -> impl Iterator<Item = Way> {
+    sketch.as_chunks::<WAY>().0.iter().filter_map(move |way| {
+        let short = |at: usize| Some(u16::from_ne_bytes(*way.get(at..)?.first_chunk()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(*way.get(at..)?.first_chunk()?));
+        let key = FlowKey {
+            src: *way.first_chunk()?,
+            dst: *way.get(16..)?.first_chunk()?,
+            sport: short(32)?,
+            dport: short(34)?,
+            eth_type: short(36)?,
+            proto: short(38)? as u8,
+            ..FlowKey::ZERO
+        };
+        let at_least = u64::from(word(40)?.saturating_sub(word(44)?));
+        let is_present = word(52)? == window && at_least > 0;
+        is_present.then_some(Way { key, at_least, queue: word(48)? })
+    })
 }

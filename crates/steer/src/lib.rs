@@ -7,7 +7,8 @@
 //! ```
 //!
 //! With [`Policy::follow`], flows follow their consumers: a program at egress, or one where threads read sockets, teaches
-//! XDP the CPU, and [`settle`] says when a flow may move there.
+//! XDP the CPU, and [`settle`] says when a flow may move there. With [`Policy::elephants`], a flow that overloads its CPU gets
+//! one of its own.
 //!
 //! The sources of the programs are in `bpf/`; `cargo xtask bpf` compiles them, and the object files are committed.
 //!
@@ -16,6 +17,7 @@
 //! Thread-safety: a [`Program`] belongs to one thread; everything else is plain data.
 
 mod cpus;
+pub mod elephants;
 mod layout;
 mod model;
 mod policy;
@@ -25,4 +27,4 @@ pub mod settle;
 pub use cpus::online_cpus;
 pub use model::{Decision, Model, Reason};
 pub use policy::{BadPolicy, Follow, Policy, QUEUES_MOST, RULES_MOST};
-pub use program::{Attached, Counts, Error, Program};
+pub use program::{Attached, Counts, Error, Program, Ring};

@@ -26,12 +26,21 @@ pub enum Reason {
     Filter,
     /// `settle`: the flow is not there yet, because frames of it are on their way to another CPU.
     Settling,
+    /// The CPU that the flow has for itself.
+    Elephant,
 }
 
 impl Reason {
     /// Every reason, in the order of the program's numbers.
-    pub const ALL: [Self; 6] =
-        [Self::NoHash, Self::Rss, Self::Rule, Self::Dropped, Self::Filter, Self::Settling];
+    pub const ALL: [Self; 7] = [
+        Self::NoHash,
+        Self::Rss,
+        Self::Rule,
+        Self::Dropped,
+        Self::Filter,
+        Self::Settling,
+        Self::Elephant,
+    ];
 
     /// The name in tables and JSON.
     #[must_use]
@@ -43,6 +52,7 @@ impl Reason {
             Self::Dropped => "dropped",
             Self::Filter => "filter",
             Self::Settling => "settling",
+            Self::Elephant => "elephant",
         }
     }
 }

@@ -5,6 +5,8 @@ use flowyard_adapter::rules::{FlowType, Rule, RuleAction};
 use flowyard_flow::toeplitz::MICROSOFT_KEY;
 use flowyard_frame::FlowKey;
 
+use crate::elephants;
+
 /// The largest number of queues.
 pub const QUEUES_MOST: usize = 1024;
 /// The largest number of rules with masks; there may be any number for single flows.
@@ -45,6 +47,8 @@ pub struct Policy {
     pub is_inner: bool,
     /// Who teaches where flows are consumed, if flows follow their consumers.
     pub follow: Option<Follow>,
+    /// When a flow gets a CPU of its own, if that is wanted.
+    pub elephants: Option<elephants::Settings>,
     /// Whether a flow moves only when no frame of it can be overtaken. Otherwise it moves at once.
     pub settles: bool,
     /// Rules, of which the first that matches applies: in the order of `loc`, and those without one last.
@@ -66,6 +70,9 @@ pub enum BadPolicy {
     /// Every segment is sampled, or none.
     #[error("one of 0 segments cannot be sampled; use 1 or more")]
     Sample,
+    /// A setting for elephants is impossible.
+    #[error("elephants: {0}")]
+    Elephants(String),
     /// No entry in the table, or too many.
     #[error("the indirection table has {0} entries; give it 1 to {ENTRIES_MOST}")]
     Entries(usize),
@@ -124,21 +131,44 @@ impl Policy {
             cpus: cpus.iter().copied().map(Some).collect(),
             is_inner: false,
             follow: None,
+            elephants: None,
             settles: true,
             rules: Vec::new(),
         }
     }
 
+    /// The CPU of each queue, and after them those that only elephants get.
+    pub(crate) fn all_cpus(&self) -> Vec<Option<u32>> {
+        let mut all = self.cpus.clone();
+        for &cpu in self.elephants.iter().flat_map(|settings| &settings.cpus) {
+            if !all.contains(&Some(cpu)) {
+                all.push(Some(cpu));
+            }
+        }
+        all
+    }
+
+    /// Whether flows move from one CPU to another.
+    pub(crate) const fn moves(&self) -> bool {
+        self.follow.is_some() || self.elephants.is_some()
+    }
+
     /// Checks everything but the rules.
     pub(crate) fn check(&self) -> Result<(), BadPolicy> {
-        let queues = self.cpus.len();
-        if queues == 0 || queues > QUEUES_MOST {
-            return Err(BadPolicy::Queues(queues));
+        let (queues, all) = (self.cpus.len(), self.all_cpus());
+        if queues == 0 || all.len() > QUEUES_MOST {
+            return Err(BadPolicy::Queues(all.len()));
         }
-        if let (Some(_), Some(cpu)) =
-            (self.follow, self.cpus.iter().flatten().copied().find(|cpu| *cpu >= CPUS_MOST))
-        {
+        let far = all.iter().flatten().copied().find(|cpu| self.moves() && *cpu >= CPUS_MOST);
+        if let Some(cpu) = far {
             return Err(BadPolicy::Cpu(cpu));
+        }
+        if let Some(wrong) = self.elephants.as_ref().and_then(elephants::Settings::wrong) {
+            return Err(BadPolicy::Elephants(wrong));
+        }
+        if self.elephants.is_some() && all.iter().all(|cpu| *cpu == all[0]) {
+            let wrong = "there is one CPU, which no flow can have for itself; name two or more";
+            return Err(BadPolicy::Elephants(wrong.to_owned()));
         }
         if self.follow == Some(Follow::Senders { sample: 0 }) {
             return Err(BadPolicy::Sample);

@@ -23,6 +23,12 @@ use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY}
 use crate::model::{Decision, Reason};
 use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
 
+mod rings;
+mod watch;
+
+pub use rings::Ring;
+use watch::Watcher;
+
 /// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/steer.o");
 /// The number of flows that are followed; of more, those that were quiet for the longest time are forgotten.
@@ -111,8 +117,15 @@ pub struct Program {
     /// Dropped first: no frame meets maps that are gone.
     link: Option<FdLink>,
     ebpf: Ebpf,
+    /// The CPU of each queue; the first `spread` of them receive, the others are for elephants only.
     cpus: Vec<Option<u32>>,
+    spread: usize,
+    /// The number of CPUs that the machine may have.
+    possible: u32,
     follow: Option<Follow>,
+    moves: bool,
+    counts_drops: bool,
+    watcher: Option<Watcher>,
 }
 
 impl Program {
@@ -133,21 +146,31 @@ impl Program {
         let mut loader = EbpfLoader::new();
         loader.map_max_entries("table", policy.table.len() as u32);
         loader.map_max_entries("cpus", possible as u32);
+        loader.map_max_entries("overflows", possible as u32);
         // Memory only for what is used.
-        let follows = policy.follow.is_some();
-        loader.map_max_entries("flows", if follows { FLOWS } else { 64 });
-        let pairs = if follows { CPUS_MOST * CPUS_MOST } else { 1 };
+        let moves = policy.moves();
+        loader.map_max_entries("flows", if moves { FLOWS } else { 64 });
+        let pairs = if moves { CPUS_MOST * CPUS_MOST } else { 1 };
         loader.map_max_entries("sent", pairs);
         loader.map_max_entries("done", pairs);
         let ebpf = loader.load(OBJECT).map_err(|error| refused("loading the program", &error))?;
-        let (cpus, follow) = (policy.cpus.clone(), policy.follow);
-        let mut program = Self { link: None, ebpf, cpus, follow };
+        let mut program = Self {
+            link: None,
+            ebpf,
+            cpus: policy.all_cpus(),
+            spread: policy.cpus.len(),
+            possible: possible as u32,
+            follow: policy.follow,
+            moves,
+            counts_drops: false,
+            watcher: Watcher::new(policy),
+        };
         program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
         program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
         for (entry, queue) in (0..).zip(&policy.table) {
             program.set("table", entry, &u32::from(*queue))?;
         }
-        for (queue, cpu) in (0..).zip(&policy.cpus) {
+        for (queue, cpu) in (0..).zip(policy.all_cpus()) {
             program.set("queues", queue, &cpu.unwrap_or(STAY))?;
         }
         program.open(queue_frames)?;
@@ -168,11 +191,12 @@ impl Program {
     fn open(&mut self, frames: u32) -> Result<(), Error> {
         let named = self.cpus.clone();
         let mut arrived = None;
-        if self.follow.is_some() {
+        if self.moves {
             arrived = Some(self.arrived()?);
             (0..CPUS_MOST).try_for_each(|cpu| self.set("queue_of", cpu, &STAY))?;
             // A CPU with several queues has the first of them.
-            for (queue, cpu) in (0_u32..).zip(&named).collect::<Vec<_>>().into_iter().rev() {
+            let spread = &named[..self.spread];
+            for (queue, cpu) in (0_u32..).zip(spread).collect::<Vec<_>>().into_iter().rev() {
                 cpu.map_or(Ok(()), |cpu| self.set("queue_of", cpu, &queue))?;
             }
         }
@@ -204,6 +228,11 @@ impl Program {
         let link = FdLink::try_from(link).map_err(|_| Error::NoLink(interface.to_owned()))?;
         self.link = Some(link);
         self.attach_learner(interface)?;
+        self.attach_rings()?;
+        // Behind the driver, frames lose their numbers, and no flow moves.
+        if attached == Attached::Generic {
+            self.watcher = None;
+        }
         Ok(attached)
     }
 
@@ -231,10 +260,28 @@ impl Program {
     fn attach_sends(&mut self, interface: &str) -> Result<(), ProgramError> {
         let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded)?;
         let program: &mut SchedClassifier = program.try_into()?;
-        program.load()?;
+        if program.fd().is_err() {
+            program.load()?;
+        }
         // By a link, which ends with this process; older kernels have only filters that stay.
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         program.attach_with_options(interface, TcAttachType::Egress, order).map(drop)
+    }
+
+    /// Runs the learner of policy `atr` as if this host had sent a frame on the caller's CPU (BPF_PROG_TEST_RUN).
+    ///
+    /// # Errors
+    /// When the kernel does not run the program, or there is another policy.
+    pub fn sends(&mut self, frame: &[u8]) -> Result<(), Error> {
+        let fail =
+            |error: ProgramError| refused("running the program that sees what is sent", &error);
+        let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded);
+        let program: &mut SchedClassifier = program.and_then(TryInto::try_into).map_err(fail)?;
+        if program.fd().is_err() {
+            program.load().map_err(fail)?;
+        }
+        let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
+        program.test_run(options).map(drop).map_err(fail)
     }
 
     fn attach_reads(&mut self) -> Result<(), Error> {
@@ -341,9 +388,19 @@ fn not_attached(interface: &str, error: &ProgramError) -> Error {
 
 fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
     match os(error) {
-        Some(libc::EPERM | libc::EACCES) => Error::Privilege(what),
+        // The kernel's verifier says the same of a program that it refuses, and why.
+        Some(libc::EPERM | libc::EACCES) if !has_reason(error) => Error::Privilege(what),
         _ => Error::Kernel { what, error: chain(error) },
     }
+}
+
+/// Whether the kernel's verifier says why it refuses a program.
+fn has_reason(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|error| match error.downcast_ref() {
+        Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),
+        _ => false,
+    })
 }
 
 /// The number of the system's error that is the cause.

@@ -8,29 +8,38 @@
 //! Frames that p sends to c stay in the order of their numbers, so `done(p,c) >= s` says that frame s has left the ring
 //! or was dropped in front of it. The thread hands frames to the stack in batches, after all of a batch have left the
 //! ring, and may hold some for merging (GRO) until it finds the ring empty. So frame s counts as delivered when
-//! [`AFTER`] later frames of p have left the ring, or the ring has been empty for [`GRACE`].
+//! [`AFTER`] later frames of p have left the ring (frames, not numbers: dropped ones have numbers, too), or when c itself has seen its ring empty between two batches
+//! ([`Settle::quiet`]): a timer of c, which cannot run inside a batch. It is set only if a flow waits.
 //!
-//! Invariant: a flow's frames reach the stack in the order in which XDP saw them, as long as no thread needs longer than
-//! [`GRACE`] to deliver what it has taken when it finds its ring empty, and a flow's frames are received by one CPU at a time.
+//! Invariant: a flow's frames reach the stack in the order in which XDP saw them, however long a thread does not run, as
+//! long as a flow's frames are received by one CPU at a time.
 //! Thread-safety: plain data; the program keeps each number where only one CPU writes it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use flowyard_frame::Nanos;
 
 /// Frames that have to leave the ring after the last one of a flow: those that the kernel merges at most before it
 /// delivers (64), and a batch (8).
 pub const AFTER: u64 = 72;
-/// The ring has been empty for so long: then what left it has been delivered.
-pub const GRACE: Nanos = 5_000_000;
 /// A frame that was sent so long ago and has not left the ring was dropped in front of it.
 pub const LOST: Nanos = 1_000_000_000;
 
-/// The last frame that was sent, or has left a ring, and when.
+/// The last frame that was sent, and when.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct Sent {
     seq: u64,
     at: Nanos,
+}
+
+/// The last frame that has left a ring, and the last one that is known to be delivered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    seq: u64,
+    delivered: u64,
+    /// The last frame, `count` frames ago.
+    before: u64,
+    count: u64,
 }
 
 /// Where a flow is.
@@ -44,14 +53,26 @@ struct Flow {
 /// The state of all flows and rings.
 #[derive(Clone, Debug, Default)]
 pub struct Settle {
-    sent: HashMap<(usize, usize), Last>,
-    done: HashMap<(usize, usize), Last>,
+    sent: HashMap<(usize, usize), Sent>,
+    done: HashMap<(usize, usize), Left>,
+    /// CPUs that a flow waits to leave.
+    asked: HashSet<usize>,
     flows: HashMap<u32, Flow>,
+    is_watched: bool,
 }
 
 impl Settle {
+    /// Flows are remembered from their first frame on, because what RSS says may change ([`Policy::elephants`]).
+    ///
+    /// [`Policy::elephants`]: crate::Policy::elephants
+    #[must_use]
+    pub fn watching() -> Self {
+        Self { is_watched: true, ..Self::default() }
+    }
+
     /// The CPU to which CPU `producer` sends the next frame of `flow`, and the frame's number, which [`Settle::left`]
-    /// reports. Flows go to `first`, by RSS, until somebody learns that they should go to `wanted`.
+    /// reports. Flows go to `first`, by RSS, until somebody learns that they should go to `wanted`, and return when that is
+    /// forgotten.
     pub fn send(
         &mut self,
         flow: u32,
@@ -63,45 +84,64 @@ impl Settle {
         let known = self.flows.get(&flow).copied();
         // The first frame of which something is remembered goes where those before it went: its number is later.
         let mut at = known.unwrap_or(Flow { home: first, producer, seq: 0 });
-        if let (Some(_), Some(wanted)) = (known, wanted)
-            && at.home != wanted
-            && self.is_delivered(at, now)
-        {
-            at.home = wanted;
+        let to = wanted.unwrap_or(first);
+        if known.is_some() && at.home != to && self.is_delivered(at) {
+            at.home = to;
         }
         let seq = self.sent(producer, at.home) + 1;
-        self.sent.insert((producer, at.home), Last { seq, at: now });
-        if wanted.is_some() {
+        self.sent.insert((producer, at.home), Sent { seq, at: now });
+        if self.is_watched || wanted.is_some() || at.home != first {
             self.flows.insert(flow, Flow { producer, seq, ..at });
+        } else {
+            self.flows.remove(&flow);
         }
         (at.home, seq)
     }
 
-    /// The frame with the number `seq` of `producer` has left the ring of `cpu`.
-    pub fn left(&mut self, producer: usize, cpu: usize, seq: u64, now: Nanos) {
-        self.done.insert((producer, cpu), Last { seq, at: now });
+    /// The frame with the number `seq` of `producer` has left the ring of `cpu`. Returns whether a flow waits to leave
+    /// the CPU: then [`Settle::quiet`] is called soon.
+    pub fn left(&mut self, producer: usize, cpu: usize, seq: u64) -> bool {
+        let left = self.done.entry((producer, cpu)).or_default();
+        left.seq = seq;
+        left.count += 1;
+        if left.count >= AFTER {
+            left.delivered = left.delivered.max(left.before);
+            (left.before, left.count) = (seq, 0);
+        }
+        self.asked.contains(&cpu)
+    }
+
+    /// The thread of `cpu` is not at work on a batch. If its ring is empty, it holds nothing: what has left the ring has
+    /// been delivered.
+    pub fn quiet(&mut self, cpu: usize, now: Nanos) {
+        if !self.is_empty(cpu, now) {
+            return;
+        }
+        let here = self.done.iter_mut().filter(|((_, to), _)| *to == cpu);
+        here.for_each(|(_, left)| left.delivered = left.seq);
+        self.asked.remove(&cpu);
     }
 
     fn sent(&self, producer: usize, cpu: usize) -> u64 {
         self.sent.get(&(producer, cpu)).map_or(0, |last| last.seq)
     }
 
-    /// Whether all frames of a flow have been delivered.
-    fn is_delivered(&self, flow: Flow, now: Nanos) -> bool {
-        let done = self.done.get(&(flow.producer, flow.home)).copied().unwrap_or_default();
-        match done.seq.checked_sub(flow.seq) {
-            None => false,
-            Some(later) => later >= AFTER || self.is_idle(flow.home, now),
+    /// Whether all frames of a flow have been delivered. If that is not known, its CPU is asked.
+    fn is_delivered(&mut self, flow: Flow) -> bool {
+        let left = self.done.get(&(flow.producer, flow.home)).copied().unwrap_or_default();
+        let is_delivered = left.delivered >= flow.seq;
+        if !is_delivered {
+            self.asked.insert(flow.home);
         }
+        is_delivered
     }
 
-    /// Whether the ring of `cpu` has been empty for [`GRACE`].
-    fn is_idle(&self, cpu: usize, now: Nanos) -> bool {
+    /// Whether everything that any CPU has sent to `cpu` has left its ring, or was dropped.
+    fn is_empty(&self, cpu: usize, now: Nanos) -> bool {
         let mut to = self.sent.iter().filter(|((_, to), _)| *to == cpu);
         to.all(|(pair, sent)| {
             let done = self.done.get(pair).copied().unwrap_or_default();
-            let since = |at: Nanos| now.saturating_sub(at);
-            since(done.at) >= GRACE && (done.seq == sent.seq || since(sent.at) >= LOST)
+            done.seq == sent.seq || now.saturating_sub(sent.at) >= LOST
         })
     }
 }

@@ -19,7 +19,7 @@ flowyard_testkit::tests! {
 }
 
 /// Whether this process may load programs.
-fn bpf() -> Result<(), String> {
+pub(crate) fn bpf() -> Result<(), String> {
     match Program::load(&Policy::over(&[0]), 64) {
         Ok(_) => Ok(()),
         Err(flowyard_steer::Error::Privilege(_)) => Err("CAP_BPF and CAP_NET_ADMIN".to_owned()),
@@ -104,7 +104,7 @@ fn compare(
 }
 
 /// Keeps the calling thread on a CPU, whose copy of the last decision is read.
-fn stay() {
+pub(crate) fn stay() {
     let mut one = CpuSet::new();
     one.set(rustix::thread::sched_getcpu());
     sched_setaffinity(None, &one).unwrap();

@@ -18,6 +18,8 @@ use flowyard_steer::{Attached, Follow, Model, Policy, Program, Reason, online_cp
 use flowyard_testkit::harness::{self, Need};
 use flowyard_testkit::{Build, note};
 
+mod elephants;
+
 flowyard_testkit::tests! {
     frames_reach_the_predicted_cpus needs TOOLS,
     streams_are_whole_in_both_directions needs TOOLS,
@@ -25,6 +27,7 @@ flowyard_testkit::tests! {
     a_second_program_is_refused needs TOOLS,
     datagrams_follow_their_readers_in_order needs TOOLS,
     streams_follow_their_senders needs TOOLS,
+    mod elephants,
     child on_demand "started by another test",
 }
 
@@ -52,6 +55,11 @@ impl Rig {
         b.address("vb", 2);
         // Checksums that are left to an adapter would be missing after a redirect.
         a.sh("ethtool -K va tx off");
+        // Datagrams that wait for the answer of ARP are overtaken by those that are sent when it has come.
+        let [near, far]: [SocketAddr; 2] = [1, 2].map(|n| ([10, 9, 0, n], 9).into());
+        let (sender, receiver) = (socket(&a, near, far), socket(&b, far, near));
+        sender.send(b"first").unwrap();
+        assert_eq!(receiver.recv(&mut [0; 8]).unwrap(), 5);
         Self { a, b }
     }
 

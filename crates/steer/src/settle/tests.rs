@@ -10,6 +10,8 @@ const RING: usize = 64;
 const BATCH: usize = 8;
 /// The number of frames at which a thread delivers what it holds.
 const HELD: usize = 64;
+/// Longer than anything but a thread that does not run.
+const LONG: Nanos = 5_000_000;
 
 #[derive(Clone, Copy)]
 struct Frame {
@@ -44,6 +46,9 @@ struct Machine {
     wanted: Vec<Option<usize>>,
     /// The CPUs that receive exchange their flows, between polls.
     shift: usize,
+    /// Whether the indirection table changes, and by how much it has.
+    is_watched: bool,
+    turn: usize,
     sent: Vec<u64>,
     last: Vec<u64>,
     homes: Vec<usize>,
@@ -51,28 +56,34 @@ struct Machine {
     stalled: Vec<Nanos>,
     /// By CPU: the thread delivers next.
     delivers: Vec<bool>,
-    stall: Nanos,
+    /// By CPU: the timer is set.
+    bells: Vec<bool>,
     seen: Seen,
 }
 
 impl Machine {
-    fn new(seed: u64, settles: bool, stall: Nanos) -> Self {
+    /// Every fourth machine has an indirection table that changes.
+    fn new(seed: u64, settles: bool) -> Self {
+        let is_watched = seed % 4 == 3;
+        let settle = if is_watched { Settle::watching() } else { Settle::default() };
         let all = FLOWS as usize;
         Self {
             random: Rng::new(seed),
             now: 0,
-            settle: settles.then(Settle::default),
+            settle: settles.then_some(settle),
             rings: vec![VecDeque::new(); CPUS],
             bulks: HashMap::new(),
             held: vec![Vec::new(); CPUS],
             wanted: vec![None; all],
             shift: 0,
+            is_watched,
+            turn: 0,
             sent: vec![0; all],
             last: vec![0; all],
             homes: (0..all).map(|flow| flow % CPUS).collect(),
             stalled: vec![0; CPUS],
             delivers: vec![false; CPUS],
-            stall,
+            bells: vec![false; CPUS],
             seen: Seen::default(),
         }
     }
@@ -80,12 +91,13 @@ impl Machine {
     /// XDP on the CPU that receives the flow.
     fn receive(&mut self, flow: u32) {
         let at = flow as usize;
-        let (wanted, first, producer) = (self.wanted[at], at % CPUS, (at + self.shift) % 2);
+        let (wanted, first) = (self.wanted[at], (at + self.turn) % CPUS);
+        let producer = (at + self.shift) % 2;
         let (cpu, seq) = match &mut self.settle {
             Some(settle) => settle.send(flow, producer, first, wanted, self.now),
             None => (wanted.unwrap_or(first), 0),
         };
-        self.seen.elsewhere += u64::from(wanted.is_some_and(|wanted| wanted != cpu));
+        self.seen.elsewhere += u64::from(wanted.unwrap_or(first) != cpu);
         self.seen.moved += u64::from(cpu != self.homes[at]);
         self.homes[at] = cpu;
         self.sent[at] += 1;
@@ -108,22 +120,21 @@ impl Machine {
     }
 
     /// One turn of the thread of `cpu`: it takes a batch, or delivers what it holds. It delivers when it has found its
-    /// ring empty or holds enough; nothing but a short stall comes between. Otherwise it may be kept from running for
-    /// long, with frames that have left the ring.
+    /// ring empty or holds enough. At any time it may be kept from running for long, with frames that have left the ring.
     fn serve(&mut self, cpu: usize) {
         if self.now < self.stalled[cpu] {
             return;
         }
-        let (one_in, most) = if self.delivers[cpu] { (50, self.stall) } else { (3000, 20 * GRACE) };
+        let one_in = if self.delivers[cpu] { 2000 } else { 5000 };
         if self.random.below(one_in) == 0 {
-            self.stalled[cpu] = self.now + self.random.below(most + 1);
+            self.stalled[cpu] = self.now + self.random.below(20 * LONG);
             return;
         }
         if !self.delivers[cpu] {
             for _ in 0..BATCH {
                 let Some(frame) = self.rings[cpu].pop_front() else { break };
                 if let Some(settle) = &mut self.settle {
-                    settle.left(frame.producer, cpu, frame.seq, self.now);
+                    self.bells[cpu] |= settle.left(frame.producer, cpu, frame.seq);
                 }
                 self.held[cpu].push(frame);
             }
@@ -139,6 +150,14 @@ impl Machine {
         }
     }
 
+    /// The timer of `cpu`, if it is set. It runs on that CPU, and not inside a batch.
+    fn bell(&mut self, cpu: usize) {
+        if self.bells[cpu] && !self.delivers[cpu] && self.now >= self.stalled[cpu] {
+            self.bells[cpu] = false;
+            self.settle.iter_mut().for_each(|settle| settle.quiet(cpu, self.now));
+        }
+    }
+
     /// No frame comes for a while, and the threads deliver what there is.
     fn pause(&mut self) {
         (0..2).for_each(|producer| self.flush(producer));
@@ -146,6 +165,7 @@ impl Machine {
             || self.held.iter().any(|held| !held.is_empty())
         {
             (0..CPUS).for_each(|cpu| self.serve(cpu));
+            (0..CPUS).for_each(|cpu| self.bell(cpu));
             self.now += 10_000;
         }
         self.now += self.random.below(20_000_000);
@@ -158,9 +178,12 @@ impl Machine {
             match self.random.below(100) {
                 0 => {
                     let flow = self.random.below(FLOWS.into()) as usize;
-                    self.wanted[flow] = Some(self.random.below(CPUS as u64) as usize);
+                    // Of some flows it is forgotten where their consumers are: they return.
+                    let is_known = self.random.below(4) > 0;
+                    self.wanted[flow] = is_known.then(|| self.random.below(CPUS as u64) as usize);
                 }
                 1 if self.random.below(20) == 0 => self.pause(),
+                1 if self.is_watched && self.random.below(4) == 0 => self.turn += 1,
                 1 if self.random.below(4) == 0 => {
                     (0..2).for_each(|producer| self.flush(producer));
                     self.shift += 1;
@@ -172,6 +195,10 @@ impl Machine {
                 50..70 => {
                     let producer = self.random.below(2) as usize;
                     self.flush(producer);
+                }
+                70..80 => {
+                    let cpu = self.random.below(CPUS as u64) as usize;
+                    self.bell(cpu);
                 }
                 _ => {
                     let cpu = self.random.below(CPUS as u64) as usize;
@@ -191,7 +218,7 @@ impl Machine {
 fn flows_move_in_order() {
     let mut all = Seen::default();
     for seed in 0..200 {
-        let seen = Machine::new(seed, true, GRACE / 4).run(20_000);
+        let seen = Machine::new(seed, true).run(20_000);
         assert_eq!(seen.reordered, 0, "seed {seed}: {seen:?}");
         all.delivered += seen.delivered;
         all.dropped += seen.dropped;
@@ -207,19 +234,23 @@ fn flows_move_in_order() {
 #[test]
 fn without_settling_frames_overtake() {
     for seed in 0..50 {
-        let seen = Machine::new(seed, false, GRACE / 4).run(20_000);
+        let seen = Machine::new(seed, false).run(20_000);
         assert!(seen.reordered > 0, "seed {seed}: {seen:?}");
     }
 }
 
-/// The limit: a thread that needs longer than the grace to deliver what it took when it found its ring empty.
+/// A thread that has taken frames and not delivered them holds their flow, however long it does not run.
 #[test]
-fn after_the_grace_a_flow_moves_whatever_the_thread_does() {
+fn a_flow_waits_for_the_thread() {
     let mut settle = Settle::default();
     let (_, seq) = settle.send(1, 0, 0, Some(0), 0);
-    settle.left(0, 0, seq, 1);
-    assert_eq!(settle.clone().send(1, 0, 0, Some(1), GRACE).0, 0);
-    assert_eq!(settle.send(1, 0, 0, Some(1), GRACE + 1).0, 1);
+    assert!(!settle.left(0, 0, seq), "no flow waits");
+    let (cpu, seq) = settle.send(1, 0, 0, Some(1), 1000 * LONG);
+    assert_eq!(cpu, 0);
+    assert!(settle.left(0, 0, seq), "one waits");
+    assert_eq!(settle.clone().send(1, 0, 0, Some(1), 2000 * LONG).0, 0);
+    settle.quiet(0, 1000 * LONG);
+    assert_eq!(settle.send(1, 0, 0, Some(1), 1000 * LONG).0, 1);
 }
 
 /// A dropped frame does not hold its flow: the next one from the same CPU to the same ring reports a later number.
@@ -228,14 +259,27 @@ fn drops_do_not_hold_a_flow() {
     let mut settle = Settle::default();
     let (cpu, _dropped) = settle.send(1, 0, 0, Some(0), 0);
     assert_eq!(cpu, 0);
-    let late = 100 * GRACE;
-    let (cpu, seq) = settle.send(1, 0, 0, Some(1), late);
+    let (cpu, seq) = settle.send(1, 0, 0, Some(1), LONG);
     assert_eq!(cpu, 0, "nobody has reported the dropped frame");
-    settle.left(0, 0, seq, late);
-    assert_eq!(settle.send(1, 0, 0, Some(1), late + 1).0, 0, "it may not be delivered yet");
-    let (_, seq) = settle.send(1, 0, 0, Some(1), late + 2);
-    settle.left(0, 0, seq, late + 3);
-    assert_eq!(settle.send(1, 0, 0, Some(1), late + 3 + GRACE).0, 1);
+    settle.left(0, 0, seq);
+    settle.quiet(0, LONG);
+    assert_eq!(settle.send(1, 0, 0, Some(1), LONG).0, 1);
+}
+
+/// Numbers of dropped frames do not push anything out of the thread's hands.
+#[test]
+fn dropped_frames_do_not_count_as_later_ones() {
+    let mut settle = Settle::default();
+    let (_, first) = settle.send(1, 0, 0, Some(0), 0);
+    settle.left(0, 0, first);
+    // 100 frames of another flow find the ring full; the next one leaves it in the batch of the first.
+    let seq = (0..=100).map(|_| settle.send(2, 0, 0, None, 1).1).last().unwrap();
+    settle.left(0, 0, seq);
+    assert_eq!(settle.clone().send(1, 0, 0, Some(1), 2).0, 0, "it may be held");
+    for later in 1..=2 * AFTER {
+        settle.left(0, 0, seq + later);
+    }
+    assert_eq!(settle.send(1, 0, 0, Some(1), 3).0, 1);
 }
 
 /// A frame of another CPU that was dropped, and after which that CPU sends nothing, holds no flow for long.
@@ -244,9 +288,26 @@ fn a_lost_frame_of_another_cpu_does_not_hold_a_flow() {
     let mut settle = Settle::default();
     let (_, seq) = settle.send(1, 0, 0, Some(0), 0);
     let (_, _dropped) = settle.send(2, 1, 0, Some(0), 1);
-    settle.left(0, 0, seq, 2);
+    settle.left(0, 0, seq);
+    settle.quiet(0, LOST / 2);
     let (cpu, seq) = settle.send(1, 0, 0, Some(1), LOST / 2);
     assert_eq!(cpu, 0, "the frame of the other CPU may still be in the ring");
-    settle.left(0, 0, seq, LOST / 2 + 1);
+    settle.left(0, 0, seq);
+    settle.quiet(0, LOST + 1);
     assert_eq!(settle.send(1, 0, 0, Some(1), LOST + 1).0, 1);
+}
+
+/// A flow of which it is forgotten where its consumer is returns to the queue of RSS.
+#[test]
+fn a_forgotten_flow_returns() {
+    let mut settle = Settle::default();
+    let (_, seq) = settle.send(1, 0, 0, Some(1), 0);
+    settle.left(0, 0, seq);
+    settle.quiet(0, 1);
+    let (cpu, seq) = settle.send(1, 0, 0, Some(1), 2);
+    assert_eq!(cpu, 1);
+    assert_eq!(settle.send(1, 0, 0, None, 3).0, 1, "frame {seq} may be under way");
+    settle.left(0, 1, seq + 1);
+    settle.quiet(1, 4);
+    assert_eq!((settle.send(1, 0, 0, None, 5).0, settle.flows.len()), (0, 0));
 }
