@@ -9,17 +9,21 @@ use clap::ValueEnum;
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
-    Attached, Counts, Error, Follow, Policy, Program, QUEUES_MOST, Reason, online_cpus,
+    Attached, Counts, Error, Follow, Policy, Program, QUEUES_MOST, Reason, Ring, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+mod elephants;
+
 use crate::args::{HashFunction, UdpFields, rules_in};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
 use crate::{clock, host};
+
+use elephants::Elephants;
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.steer/1";
@@ -30,6 +34,7 @@ Examples:
   flowyard steer eth0
   flowyard steer eth0 --cpus 2,3,4,5 --inner
   flowyard steer eth0 --policy rfs
+  flowyard steer eth0 --policy rfs --elephants --elephant-cpus 7
   flowyard steer eth0 --rules rules.txt --seconds 60 --json
 
 An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
@@ -57,7 +62,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     sample: u32,
 
-    /// For atr and rfs: flows move at once, and their frames may overtake each other
+    /// A flow that overloads its CPU gets a CPU of its own, in order: the least loaded one. SETTINGS has words of the
+    /// yard's [elephants]: window_us, sample_every, samples_min, busy_high, waiting_frames, busy_low, promote, demote,
+    /// patience, dwell_us, promoted_max, such as promote=0.5,dwell_us=5000000
+    #[arg(long, value_name = "SETTINGS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    elephants: Option<String>,
+
+    /// For --elephants: the CPUs that such flows get, such as 6-7 [default: those of --cpus]
+    #[arg(long, value_name = "LIST", requires = "elephants")]
+    elephant_cpus: Option<String>,
+
+    /// For atr, rfs and --elephants: flows move at once, and their frames may overtake each other
     #[arg(long)]
     unordered: bool,
 
@@ -122,6 +137,11 @@ pub(crate) struct Steered {
     seconds: f64,
     /// The frames of each queue.
     queues: Vec<Counts>,
+    /// The ring of each CPU, in which its frames wait.
+    rings: Vec<Ring>,
+    /// What `--elephants` did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elephants: Option<Elephants>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -135,12 +155,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     args.started(attached);
     let clock = clock::new();
     let end = args.seconds.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
+    let mut elephants = Elephants::default();
     while !stop.load(Ordering::Relaxed) && clock() < end {
         std::thread::sleep(Duration::from_millis(20));
+        for decision in program.watch(clock()).map_err(stopped)? {
+            output::note(&decision.to_string());
+            elephants.count(&decision);
+        }
     }
-    let seconds = clock() as f64 / 1e9;
-    let queues = program.counts().map_err(stopped)?;
-    let steered = Steered { interface: args.interface.clone(), attached, seconds, queues };
+    let steered = Steered {
+        interface: args.interface.clone(),
+        attached,
+        seconds: clock() as f64 / 1e9,
+        queues: program.counts().map_err(stopped)?,
+        rings: program.rings().map_err(stopped)?,
+        elephants: policy.elephants.is_some().then(|| elephants.with(&program)),
+    };
     if args.json {
         return output::json(SCHEMA, &steered);
     }
@@ -156,6 +186,7 @@ impl Args {
                 Some(PolicyName::Atr | PolicyName::Rfs) => {
                     ", and flows do not follow their consumers"
                 }
+                _ if self.elephants.is_some() => ", and elephants stay where they are",
                 _ => "",
             };
             output::note(&format!(
@@ -174,7 +205,7 @@ impl Args {
 
     fn policy(&self) -> Result<Policy, Stop> {
         let cpus = match &self.cpus {
-            Some(list) => cpus(list)?,
+            Some(list) => cpus(list, "--cpus")?,
             None => online_cpus().map_err(failed("reading which CPUs are online"))?,
         };
         let rules = match (self.policy, &self.rules) {
@@ -201,9 +232,18 @@ impl Args {
             Some(PolicyName::Rfs) => Some(Follow::Readers),
             _ => None,
         };
-        if policy.follow.is_none() && self.unordered {
+        policy.elephants = self.elephants.as_deref().map(elephants::settings).transpose()?;
+        if let (Some(settings), Some(list)) = (&mut policy.elephants, &self.elephant_cpus) {
+            settings.cpus = self::cpus(list, "--elephant-cpus")?;
+        }
+        if let Some(settings) = &mut policy.elephants
+            && settings.waiting_frames == 0
+        {
+            settings.waiting_frames = u64::from(self.queue_frames / 4).max(1);
+        }
+        if policy.follow.is_none() && policy.elephants.is_none() && self.unordered {
             return Err(bad_input(
-                "--unordered is for --policy atr and rfs: with others no flow moves",
+                "--unordered is for --policy atr and rfs, and for --elephants: with others no flow moves",
             ));
         }
         let settles = !self.unordered;
@@ -237,9 +277,10 @@ impl Args {
 }
 
 /// The numbers in a list such as `2,3,6-9`.
-fn cpus(list: &str) -> Result<Vec<u32>, Stop> {
-    let wrong =
-        || bad_input(format!("--cpus: must be numbers and ranges, such as 2,3,6-9, not '{list}'"));
+fn cpus(list: &str, option: &str) -> Result<Vec<u32>, Stop> {
+    let wrong = || {
+        bad_input(format!("{option}: must be numbers and ranges, such as 2,3,6-9, not '{list}'"))
+    };
     let mut cpus = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -279,5 +320,16 @@ fn text(steered: &Steered) -> String {
         cells.extend(Reason::ALL.map(of));
         table.push(cells.into_iter().map(Cell::new));
     }
-    format!("{}: {:.1} s\n\n{}", steered.interface, steered.seconds, table.to_text(&style()))
+    let dropped = |ring: &Ring| match ring.dropped {
+        Some(0) => None,
+        Some(frames) => Some(format!(
+            "CPU {}: {frames} frames found its ring full and were dropped (--queue-frames)\n",
+            ring.cpu
+        )),
+        None => Some(format!("CPU {}: not known what its ring dropped\n", ring.cpu)),
+    };
+    let rings: String = steered.rings.iter().filter_map(dropped).collect();
+    let own: String = steered.elephants.iter().map(ToString::to_string).collect();
+    let head = format!("{}: {:.1} s\n\n", steered.interface, steered.seconds);
+    format!("{head}{}{rings}{own}", table.to_text(&style()))
 }
