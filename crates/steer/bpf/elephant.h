@@ -12,7 +12,7 @@
 /* What user space says. `every` is 0 if nobody watches. */
 struct watch {
 	u32 window; /* number of the present window */
-	u32 every;  /* one of so many frames is sampled */
+	u32 every;  /* one of N frames is sampled */
 	u32 owned;  /* number of flows with a queue of their own */
 	u32 reserved;
 	u64 taken[QUEUES_MOST / 64]; /* by queue: whether it is the own one of a flow */

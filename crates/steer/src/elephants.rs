@@ -30,7 +30,7 @@ use flowyard_frame::{FlowKey, Nanos};
 pub struct Settings {
     /// The time between two decisions, in nanoseconds.
     pub window: Nanos,
-    /// One of so many frames is sampled.
+    /// One of N frames is sampled.
     pub sample_every: u32,
     /// With fewer samples of a CPU no decision is made.
     pub samples_min: u64,
@@ -139,7 +139,7 @@ pub struct Seen {
     pub key: FlowKey,
     /// The CPU to which its frames were sent.
     pub cpu: u32,
-    /// At least so many samples are of this flow.
+    /// The least number of samples that are of this flow.
     pub samples: u64,
 }
 

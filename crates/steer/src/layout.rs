@@ -133,7 +133,7 @@ pub(crate) fn watch(window: u32, every: u32, owned: u32, taken: &[u64; 16]) -> W
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) key: FlowKey,
-    /// At least so many samples are of this flow.
+    /// The least number of samples that are of this flow.
     pub(crate) at_least: u64,
     pub(crate) queue: u32,
 }
