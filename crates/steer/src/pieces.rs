@@ -48,6 +48,7 @@ impl Pieces {
 }
 
 /// The MTU of an interface of the calling thread's network namespace.
+#[allow(unsafe_code, reason = "no crate wraps this ioctl")]
 pub(crate) fn mtu(interface: &str) -> std::io::Result<u32> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -55,7 +56,6 @@ pub(crate) fn mtu(interface: &str) -> std::io::Result<u32> {
         None,
     )?;
     // SAFETY: all fields of the structure are plain data, for which zeros are valid.
-    #[allow(unsafe_code)]
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if interface.len() >= request.ifr_name.len() {
         return Err(std::io::ErrorKind::InvalidInput.into());
@@ -64,14 +64,12 @@ pub(crate) fn mtu(interface: &str) -> std::io::Result<u32> {
         *to = from as libc::c_char;
     }
     // SAFETY: the request is a whole `ifreq`, which the kernel reads and writes, and its name ends with a zero.
-    #[allow(unsafe_code)]
     let answer =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if answer != 0 {
         return Err(std::io::Error::last_os_error());
     }
     // SAFETY: the kernel has written this member.
-    #[allow(unsafe_code)]
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(u32::try_from(mtu).unwrap_or_default())
 }
