@@ -21,6 +21,7 @@ mod clock;
 mod delay;
 mod explain;
 mod flows;
+mod hashed;
 mod host;
 mod landing;
 mod over_time;

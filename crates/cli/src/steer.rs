@@ -9,17 +9,21 @@ use clap::ValueEnum;
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
-    Attached, Counts, Error, Follow, Policy, Program, QUEUES_MOST, Reason, online_cpus,
+    Attached, Counts, Error, Follow, GroupCounts, Policy, Program, QUEUES_MOST, Reason, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::{HashFunction, UdpFields, rules_in};
+use crate::args::{HashFunction, QuicArgs, UdpFields, rules_in};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
 use crate::{clock, host};
+
+mod sockets;
+
+use sockets::{Groups, Shared};
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.steer/1";
@@ -30,6 +34,7 @@ Examples:
   flowyard steer eth0
   flowyard steer eth0 --cpus 2,3,4,5 --inner
   flowyard steer eth0 --policy rfs
+  flowyard steer eth0 --quic --sockets $(pidof -s server):443
   flowyard steer eth0 --rules rules.txt --seconds 60 --json
 
 An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
@@ -90,6 +95,18 @@ pub(crate) struct Args {
     #[arg(long)]
     inner: bool,
 
+    /// Hash the home address and the type 2 routing header of IPv6 in place of the header's addresses
+    #[arg(long)]
+    ipv6_ex: bool,
+
+    #[command(flatten)]
+    quic: QuicArgs,
+
+    /// Sockets of process PID, and of its descendants, that share PORT (SO_REUSEPORT): each packet goes to one whose
+    /// thread runs on the CPU that processes the packet (may be repeated)
+    #[arg(long, value_name = "PID:PORT")]
+    sockets: Vec<Shared>,
+
     /// Number of frames that wait for a CPU at most; more are dropped
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=16384))]
     queue_frames: u32,
@@ -122,6 +139,8 @@ pub(crate) struct Steered {
     seconds: f64,
     /// The frames of each queue.
     queues: Vec<Counts>,
+    /// The groups of sockets of `--sockets`.
+    sockets: Vec<GroupCounts>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -132,15 +151,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let mut program = Program::load(&policy, args.queue_frames).map_err(stopped)?;
     let attached = program.attach(&args.interface).map_err(stopped)?;
+    let mut groups = Groups::attach(&args.sockets)?;
     args.started(attached);
     let clock = clock::new();
     let end = args.seconds.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
     while !stop.load(Ordering::Relaxed) && clock() < end {
         std::thread::sleep(Duration::from_millis(20));
+        groups.tend(clock())?;
     }
     let seconds = clock() as f64 / 1e9;
     let queues = program.counts().map_err(stopped)?;
-    let steered = Steered { interface: args.interface.clone(), attached, seconds, queues };
+    let sockets = groups.counts()?;
+    let steered = Steered { interface: args.interface.clone(), attached, seconds, queues, sockets };
     if args.json {
         return output::json(SCHEMA, &steered);
     }
@@ -196,6 +218,8 @@ impl Args {
         policy.key = self.key()?;
         policy.hfunc = self.rss_hash.model();
         policy.fields = self.udp.apply(policy.fields);
+        policy.quic = self.quic.quic()?;
+        policy.hashes_ipv6_ex = self.ipv6_ex;
         policy.follow = match self.policy {
             Some(PolicyName::Atr) => Some(Follow::Senders { sample: self.sample }),
             Some(PolicyName::Rfs) => Some(Follow::Readers),
@@ -256,7 +280,9 @@ fn cpus(list: &str) -> Result<Vec<u32>, Stop> {
 /// Bad input, or a failure of the system.
 fn stopped(error: Error) -> Stop {
     match error {
-        Error::Policy(_) | Error::NoInterface(_) | Error::Cpu { .. } => bad_input(error),
+        Error::Policy(_) | Error::NoInterface(_) | Error::Cpu { .. } | Error::Mtu { .. } => {
+            bad_input(error)
+        }
         error => Stop::Failed(error.into()),
     }
 }
@@ -279,5 +305,6 @@ fn text(steered: &Steered) -> String {
         cells.extend(Reason::ALL.map(of));
         table.push(cells.into_iter().map(Cell::new));
     }
-    format!("{}: {:.1} s\n\n{}", steered.interface, steered.seconds, table.to_text(&style()))
+    let [queues, sockets] = [table.to_text(&style()), sockets::text(&steered.sockets)];
+    format!("{}: {:.1} s\n\n{queues}{sockets}", steered.interface, steered.seconds)
 }

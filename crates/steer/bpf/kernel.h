@@ -43,6 +43,8 @@ static u64 (*time_ns)(void) = (void *)5;
 static u32 (*this_cpu)(void) = (void *)8;
 static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+/* The length of a frame in several pieces: Linux 5.18. */
+static u64 (*whole_length)(struct xdp_md *ctx) = (void *)188;
 
 /* Network order, on a little-endian machine. */
 INLINE u16 be16(const u8 *at)

@@ -2,8 +2,7 @@
 #pragma once
 
 /* On the CPU to which a frame was sent, before the kernel receives it. */
-SEC("xdp/cpumap")
-int arrived(struct xdp_md *ctx)
+INLINE int seen(struct xdp_md *ctx)
 {
 	struct mark *mark = (struct mark *)(long)ctx->data_meta;
 	if ((u8 *)(mark + 1) > (u8 *)(long)ctx->data || mark->magic != MAGIC)
@@ -18,6 +17,19 @@ int arrived(struct xdp_md *ctx)
 	/* The kernel would not merge frames with different bytes in front. */
 	adjust_meta(ctx, sizeof(struct mark));
 	return XDP_PASS;
+}
+
+SEC("xdp/cpumap")
+int arrived(struct xdp_md *ctx)
+{
+	return seen(ctx);
+}
+
+/* As `arrived`, for frames of any length. */
+SEC("xdp.frags/cpumap")
+int arrived_long(struct xdp_md *ctx)
+{
+	return seen(ctx);
 }
 
 /* By CPU: its queue, or STAY. */

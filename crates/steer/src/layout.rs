@@ -1,6 +1,7 @@
 //! The values of the programs' maps as bytes: the structures of `bpf/steer.c`, integers in the machine's order.
 
 use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
+use flowyard_flow::Quic;
 use flowyard_flow::toeplitz::Toeplitz;
 use flowyard_frame::FlowKey;
 use zerocopy::IntoBytes;
@@ -20,15 +21,17 @@ pub(crate) type Rule = [u8; 136];
 pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 /// `struct counts`: frames by reason, and bytes.
 pub(crate) type Counted = [u64; 9];
+/// `struct forms`: three words, and ports.
+pub(crate) type Forms = [u8; 12 + 2 * Quic::PORTS_MOST];
 /// `struct last`.
-pub(crate) type Last = [u8; 448];
+pub(crate) type Last = [u8; 480];
 
 /// The longest input of the hash: two IPv6 addresses and two ports.
 const INPUT_MOST: usize = 36;
 /// In place of a queue or a CPU: drop, or leave the frame where it is.
 pub(crate) const STAY: u32 = u32::MAX;
 /// Where the last decision is in [`Last`]: hash, whether there is one, queue, reason.
-const LAST_AT: usize = 424;
+const LAST_AT: usize = 456;
 
 pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Config {
     let entries = policy.table.len() as u32;
@@ -60,6 +63,18 @@ pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Confi
     }
     config[40..].copy_from_slice(cpus.as_bytes());
     config
+}
+
+pub(crate) fn forms(policy: &Policy) -> Forms {
+    let mut forms = [0; size_of::<Forms>()];
+    forms[..4].copy_from_slice(u32::from(policy.hashes_ipv6_ex).as_bytes());
+    if let Some(quic) = &policy.quic {
+        forms[4..8].copy_from_slice(u32::from(quic.id_bytes()).as_bytes());
+        forms[8..12].copy_from_slice(u32::from(quic.server_bytes().unwrap_or(0)).as_bytes());
+        let ports = quic.ports().as_bytes();
+        forms[12..12 + ports.len()].copy_from_slice(ports);
+    }
+    forms
 }
 
 pub(crate) fn key(key: &FlowKey) -> Key {

@@ -18,11 +18,15 @@
 mod cpus;
 mod layout;
 mod model;
+mod pieces;
 mod policy;
 mod program;
 pub mod settle;
+mod sockets;
 
 pub use cpus::online_cpus;
 pub use model::{Decision, Model, Reason};
+pub use pieces::Pieces;
 pub use policy::{BadPolicy, Follow, Policy, QUEUES_MOST, RULES_MOST};
 pub use program::{Attached, Counts, Error, Program};
+pub use sockets::{GroupCounts, Sockets, SocketsError};

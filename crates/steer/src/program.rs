@@ -21,14 +21,13 @@ use serde::Serialize;
 
 use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY};
 use crate::model::{Decision, Reason};
+use crate::pieces::{self, Pieces};
 use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
 
 /// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/steer.o");
 /// The number of flows that are followed; of more, those that were quiet for the longest time are forgotten.
 const FLOWS: u32 = 65_536;
-/// The name of the program in the object.
-const PROGRAM: &str = "steer";
 
 /// Why a program cannot be loaded or attached; the message includes the fix.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +46,16 @@ pub enum Error {
         "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id; 'ip link set {0} xdp off' removes one that was left behind)"
     )]
     Taken(String),
+    /// The interface has frames that XDP does not get.
+    #[error(
+        "'{interface}' has an MTU of {mtu}, and this kernel hands XDP only frames that fit in a page; set a smaller MTU (ip link set {interface} mtu 1500), or use Linux 5.18 or later"
+    )]
+    Mtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+    },
     /// The kernel does not attach programs by links.
     #[error(
         "attaching to '{0}': this kernel has no links for XDP programs, so a killed process would leave the program behind; use Linux 5.15 or later"
@@ -113,6 +122,7 @@ pub struct Program {
     ebpf: Ebpf,
     cpus: Vec<Option<u32>>,
     follow: Option<Follow>,
+    pieces: Pieces,
 }
 
 impl Program {
@@ -121,6 +131,18 @@ impl Program {
     /// # Errors
     /// When the policy is refused, privileges are missing, or the kernel refuses.
     pub fn load(policy: &Policy, queue_frames: u32) -> Result<Self, Error> {
+        Self::load_for(policy, queue_frames, None)
+    }
+
+    /// As [`Program::load`], for frames in so many pieces instead of what the kernel knows.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_for(
+        policy: &Policy,
+        queue_frames: u32,
+        pieces: Option<Pieces>,
+    ) -> Result<Self, Error> {
         policy.check()?;
         let ranked = policy.ranked()?;
         policy::count(&ranked)?;
@@ -130,6 +152,7 @@ impl Program {
             what: "counting the CPUs",
             error: error.to_string(),
         })?;
+        let forms = layout::forms(policy);
         let mut loader = EbpfLoader::new();
         loader.map_max_entries("table", policy.table.len() as u32);
         loader.map_max_entries("cpus", possible as u32);
@@ -139,9 +162,14 @@ impl Program {
         let pairs = if follows { CPUS_MOST * CPUS_MOST } else { 1 };
         loader.map_max_entries("sent", pairs);
         loader.map_max_entries("done", pairs);
-        let ebpf = loader.load(OBJECT).map_err(|error| refused("loading the program", &error))?;
+        loader.override_global("FORMS", &forms, true);
+        let failed =
+            |error: &(dyn std::error::Error + 'static)| refused("loading the program", error);
+        let mut ebpf = loader.load(OBJECT).map_err(|error| failed(&error))?;
+        let known = pieces.map_or_else(|| Pieces::known(&mut ebpf), Ok);
+        let pieces = known.map_err(|error| failed(&error))?;
         let (cpus, follow) = (policy.cpus.clone(), policy.follow);
-        let mut program = Self { link: None, ebpf, cpus, follow };
+        let mut program = Self { link: None, ebpf, cpus, follow, pieces };
         program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
         program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
         for (entry, queue) in (0..).zip(&policy.table) {
@@ -190,10 +218,17 @@ impl Program {
     /// # Errors
     /// When there is no such interface, it has another program, or the kernel refuses.
     pub fn attach(&mut self, interface: &str) -> Result<Attached, Error> {
+        let (pieces, mtu) = (self.pieces, pieces::mtu(interface).ok());
         let xdp = self.xdp()?;
         let (id, attached) = match xdp.attach(interface, XdpMode::Driver) {
             Ok(id) => (id, Attached::Driver),
             Err(error) if is_final(&error) => return Err(not_attached(interface, &error)),
+            Err(_) if mtu.is_some_and(|mtu| pieces.is_exceeded(mtu)) => {
+                return Err(Error::Mtu {
+                    interface: interface.to_owned(),
+                    mtu: mtu.unwrap_or_default(),
+                });
+            }
             Err(_) => {
                 let id = xdp.attach(interface, XdpMode::Skb);
                 (id.map_err(|error| not_attached(interface, &error))?, Attached::Generic)
@@ -210,7 +245,7 @@ impl Program {
     /// Loads the program that runs where frames leave a CPU's queue.
     fn arrived(&mut self) -> Result<ProgramFd, Error> {
         let what = "loading the program for CPUs";
-        let program = self.xdp_named("arrived")?;
+        let program = self.xdp_named(self.pieces.programs()[1])?;
         program.load().map_err(|error| refused(what, &error))?;
         let fd = program.fd().map_err(|error| refused(what, &error))?;
         fd.try_clone().map_err(|error| refused(what, &error))
@@ -254,7 +289,8 @@ impl Program {
     /// The decision of the program on a frame, which goes nowhere (BPF_PROG_TEST_RUN). The caller stays on one CPU.
     ///
     /// # Errors
-    /// When the kernel does not run the program: it takes 14 bytes at least, and about 3,500 at most.
+    /// When the kernel does not run the program: it takes 14 bytes at least, and at most about 3,500 in one piece, and
+    /// some 60,000 in several.
     pub fn decide(&mut self, frame: &[u8]) -> Result<Option<Decision>, Error> {
         let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
         let run = self.xdp()?.test_run(options);
@@ -291,7 +327,7 @@ impl Program {
     }
 
     fn xdp(&mut self) -> Result<&mut Xdp, Error> {
-        self.xdp_named(PROGRAM)
+        self.xdp_named(self.pieces.programs()[0])
     }
 
     fn xdp_named(&mut self, name: &str) -> Result<&mut Xdp, Error> {
