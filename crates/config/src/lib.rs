@@ -44,6 +44,7 @@ mod health;
 mod list;
 mod live;
 pub mod names;
+mod offload;
 mod resolve;
 mod rule;
 mod secret;
@@ -60,6 +61,7 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use health::{CheckConfig, CheckKind};
 pub use list::{ListConfig, OpConfig, TagConfig};
+pub use offload::OffloadConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
@@ -112,6 +114,8 @@ pub struct Config {
     pub sim: SimConfig,
     /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
+    /// What answers in front of the ports.
+    pub offload: Option<Spanned<OffloadConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,

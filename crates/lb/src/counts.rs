@@ -130,6 +130,17 @@ impl Cell {
         add(&self.out_bytes, bytes);
     }
 
+    /// Counts packets that were answered in front of the balancer: of the client, or replies.
+    pub fn answered_ahead(&self, is_in: bool, packets: u64, bytes: u64) {
+        let to = if is_in {
+            (&self.in_packets, &self.in_bytes)
+        } else {
+            (&self.out_packets, &self.out_bytes)
+        };
+        add(to.0, packets);
+        add(to.1, bytes);
+    }
+
     /// Counts a drop; a `reason` of [`REASONS`] or more is ignored.
     #[inline]
     pub fn dropped(&self, reason: u16) {

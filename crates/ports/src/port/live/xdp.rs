@@ -57,7 +57,11 @@ impl<S: System> Common<S> {
             // It may still be attached, under another index, and there can be only one.
             program.detach();
         }
-        let program = Arc::new(self.system.program(interface, &self.port.rules)?);
+        let program = Arc::new(self.system.program(
+            interface,
+            &self.port.rules,
+            self.port.ahead.as_deref(),
+        )?);
         *held = Some(Arc::clone(&program));
         Ok(program)
     }
@@ -438,6 +442,11 @@ impl<S: System> Device for Xdp<S> {
             self.monitor.stuck = None;
         }
         if left.is_empty() { left } else { self.monitor.later(from, left, now) }
+    }
+
+    fn is_clear(&mut self) -> bool {
+        self.reap();
+        self.out.sent == 0
     }
 
     fn stop(&mut self) {
