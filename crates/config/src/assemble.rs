@@ -203,7 +203,7 @@ impl Setup {
                 let Some(hub) = find_or(control, || Some(SwitchHub::new(settings.clone()))) else {
                     return Vec::new();
                 };
-                hub.group().into_iter().map(|switch| Box::new(switch) as _).collect()
+                hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
             }
         };
         let busy = |work| match self.cost_ns {

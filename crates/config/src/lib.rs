@@ -59,6 +59,7 @@ pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use offload::OffloadConfig;
@@ -125,13 +126,6 @@ pub struct Config {
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
-}
-
-/// The text from which a configuration was read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Source {
-    name: String,
-    text: String,
 }
 
 /// `[yard]`

@@ -43,13 +43,11 @@ impl Config {
                 queues.insert((number, *core.get_ref()), port.queue_of(at));
             }
         }
-        let ends = FlowKey::SYN | FlowKey::FIN | FlowKey::RST;
-        Some(Settings {
-            flows: *offload.flows.get_ref(),
-            mask: FlowKey::FLOW,
-            changes: ends,
-            queues,
-        })
+        let (mask, changes) = match self.is_switch() {
+            true => (flowyard_switch::MASK, 0),
+            false => (FlowKey::FLOW, FlowKey::SYN | FlowKey::FIN | FlowKey::RST),
+        };
+        Some(Settings { flows: *offload.flows.get_ref(), mask, changes, queues })
     }
 }
 
@@ -73,9 +71,17 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     if !offload.xdp {
         return Ok(());
     }
-    if *config.work.get_ref().kind.get_ref() != WorkKind::Balance {
-        let what = "this work has no flows that XDP can answer";
-        return Err(config.error(section.span(), what, "remove [offload]; it is for kind balance"));
+    let kind = *config.work.get_ref().kind.get_ref();
+    if !matches!(kind, WorkKind::Balance | WorkKind::Switch) {
+        let (what, fix) = (
+            "this work has no flows that XDP can answer",
+            "remove [offload]; it is for the kinds balance and switch",
+        );
+        return Err(config.error(section.span(), what, fix));
+    }
+    if !config.yard.settle {
+        let what = "without 'settle', the yard does not know which frames of a flow it has";
+        return Err(config.error(section.span(), what, "remove settle = false, or [offload]"));
     }
     let mut ports = config.ports().enumerate().filter(|(_, port)| port.kind == PortKind::AfXdp);
     match ports.next() {

@@ -23,6 +23,8 @@ pub(super) struct Fronted {
     flows: Vec<u32>,
     /// Flows whose connections ended or changed.
     gone: Vec<u32>,
+    /// How many of `flows` there are.
+    len: usize,
 }
 
 impl Conns {
@@ -30,7 +32,7 @@ impl Conns {
     #[must_use]
     pub fn with_front(mut self, front: Arc<dyn Front>) -> Self {
         let (flows, gone) = (vec![NONE; self.capacity], Vec::with_capacity(256));
-        self.fronted = Some(Box::new(Fronted { front, flows, gone }));
+        self.fronted = Some(Box::new(Fronted { front, flows, gone, len: 0 }));
         self
     }
 
@@ -41,8 +43,11 @@ impl Conns {
 
     /// Notes that the front answers the connection in `slot` as `flow`; `None` if it refused.
     pub fn set_flow(&mut self, slot: u32, flow: Option<u32>) {
-        if let Some(place) = self.fronted.as_mut().and_then(|it| it.flows.get_mut(slot as usize)) {
+        if let Some(it) = &mut self.fronted
+            && let Some(place) = it.flows.get_mut(slot as usize)
+        {
             *place = flow.unwrap_or(REFUSED);
+            it.len += usize::from(flow.is_some());
         }
     }
 
@@ -53,7 +58,14 @@ impl Conns {
             && *place == flow
         {
             *place = NONE;
+            it.len -= 1;
         }
+    }
+
+    /// The number of connections that the front answers.
+    #[must_use]
+    pub fn in_front(&self) -> usize {
+        self.fronted.as_ref().map_or(0, |it| it.len)
     }
 
     /// A flow whose connection ended or changed.
@@ -68,6 +80,7 @@ impl Conns {
         let flow = std::mem::replace(place, NONE);
         if flow < REFUSED {
             it.gone.push(flow);
+            it.len -= 1;
         }
     }
 
