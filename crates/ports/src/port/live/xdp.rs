@@ -157,8 +157,8 @@ pub(super) fn open<S: System>(
         return Err(OpenError { what, fix: "remove 'buffer_bytes'".into() });
     };
     let (system, port) = (place.system.clone(), port.clone());
-    // With other rules, some frames that the interface counts are for the kernel.
-    let takes_all = port.rules == Rules::All;
+    // With other rules, some frames that the interface counts are for the kernel, or are answered in front.
+    let takes_all = port.rules == Rules::All && port.ahead.is_none();
     let counter = takes_all.then_some((|counts| counts.received) as fn(&Counts) -> u64);
     let common = Arc::new(Common { system, port, umem, program: Mutex::new(None) });
     let mut devices = Vec::new();
