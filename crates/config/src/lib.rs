@@ -44,6 +44,7 @@ mod health;
 mod list;
 mod live;
 pub mod names;
+mod offload;
 mod resolve;
 mod rule;
 mod secret;
@@ -58,8 +59,10 @@ pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
 pub use list::{ListConfig, OpConfig, TagConfig};
+pub use offload::OffloadConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
@@ -112,6 +115,8 @@ pub struct Config {
     pub sim: SimConfig,
     /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
+    /// What answers in front of the ports.
+    pub offload: Option<Spanned<OffloadConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,
@@ -121,13 +126,6 @@ pub struct Config {
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
-}
-
-/// The text from which a configuration was read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Source {
-    name: String,
-    text: String,
 }
 
 /// `[yard]`

@@ -38,6 +38,8 @@ pub struct Setup {
     pub work: WorkPlan,
     /// The additional time for which a core is kept busy with each frame; 0 is none.
     pub cost_ns: Nanos,
+    /// What XDP answers in front of the ports.
+    pub offload: Option<flowyard_front::Settings>,
 }
 
 /// The source and destination of a port's frames.
@@ -127,6 +129,7 @@ impl Config {
             ports: (0..).zip(self.ports()).map(|(number, port)| self.body(number, port)).collect(),
             work: self.work_plan()?,
             cost_ns: self.work.get_ref().cost_ns(),
+            offload: self.offload(),
         })
     }
 
@@ -257,6 +260,7 @@ impl Config {
                 rules: port.xdp_rules(),
                 queues: (0..port.owners().count()).map(|at| port.queue_of(at)).collect(),
                 completes_checksums: port.completes_checksums(),
+                ahead: None,
             }),
             PortKind::Tap => {
                 LiveKind::Tap { settings: port.tap_settings(), host_queue: port.host_queue(pin) }
@@ -353,6 +357,7 @@ impl Config {
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
             ("[switch]", self.switch != new.switch),
+            ("[offload]", self.offload != new.offload),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }

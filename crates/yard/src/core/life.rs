@@ -308,6 +308,28 @@ impl Core {
         self.decider = Some(decider);
     }
 
+    /// Tells what answers in front of the ports whether a tick, and the core after it, was without frames.
+    #[inline]
+    pub(super) fn pass_gate(&mut self, progress: bool) {
+        let Some(mut gate) = self.gate.take() else { return };
+        gate.ticked(!progress && self.is_clear());
+        self.gate = Some(gate);
+    }
+
+    /// Whether no frame is in the core, its queues or its ports.
+    fn is_clear(&mut self) -> bool {
+        let Self { entry, server, exits, places, .. } = self;
+        let is_done = |place: &crate::Place| place.queue.head() >= place.queue.tail();
+        entry.waiting.is_empty()
+            && entry.hold.is_empty()
+            && server.open.is_none()
+            && server.queues.iter().all(|queue| is_done(&places.queues[usize::from(*queue)]))
+            && exits.iter_mut().all(|exit| {
+                let place = &places.ports[usize::from(exit.port)];
+                exit.left.is_empty() && is_done(place) && exit.tx.is_clear()
+            })
+    }
+
     /// Accounts for a tick that began at `now`.
     #[inline]
     pub(super) fn account(&mut self, now: Nanos, progress: bool) {
