@@ -12,42 +12,23 @@
 //! because the peer has fewer rings than there are cores, has a lock.
 
 use std::fs;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
-};
+use rustix::net::{SocketFlags, accept_with, connect};
 
+use crate::channel::{OpenError, address, listener, receive, send, seqpacket};
 use crate::handshake::{Attach, Client, Reply, Server, Step};
 use crate::link::{Link, Memory};
-use crate::message::{MESSAGE_BYTES, Message};
-use crate::receive::Receiver;
-use crate::ring::Violation;
-use crate::send::Sender;
+use crate::message::Message;
+use crate::shared::{Port, Queue, Share, Shared, Thread, lock};
 use crate::{Role, Settings};
 
 /// What is reported: connections, their ends, and the reasons.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Why an interface cannot be opened, and how to fix that.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what}; {fix}")]
-pub struct OpenError {
-    /// What failed.
-    pub what: String,
-    /// How to fix it.
-    pub fix: String,
-}
 
 /// How long a client may take to connect.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -55,144 +36,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(200);
 /// A round of the thread without events.
 const ROUND: Duration = Duration::from_millis(200);
-
-/// The rings of one core.
-#[derive(Debug, Default)]
-struct Share {
-    receivers: Vec<Receiver>,
-    sender: Option<(usize, Arc<Mutex<Sender>>)>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    /// Grows when a connection begins or ends.
-    generation: AtomicU64,
-    shares: Mutex<Vec<Share>>,
-    /// Why the connection must end.
-    broken: Mutex<Option<String>>,
-    /// Senders whose peers must be woken, by bit.
-    sleepers: AtomicU64,
-    stops: AtomicBool,
-    wake: OwnedFd,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    fn notify(&self) {
-        // It fails only if the counter is full, and then the thread wakes anyway.
-        let _full = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// Gives the rings of `link` to the cores, or takes them away.
-    fn publish(&self, link: Option<(Vec<Receiver>, Vec<Sender>)>) {
-        let mut shares = lock(&self.shares);
-        let cores = shares.len();
-        shares.iter_mut().for_each(|share| *share = Share::default());
-        if let Some((receivers, senders)) = link {
-            for (at, receiver) in receivers.into_iter().enumerate() {
-                shares[at % cores].receivers.push(receiver);
-            }
-            let senders: Vec<_> =
-                senders.into_iter().map(|sender| Arc::new(Mutex::new(sender))).collect();
-            for (at, share) in shares.iter_mut().enumerate() {
-                let at = at % senders.len().max(1);
-                share.sender = senders.get(at).map(|sender| (at, Arc::clone(sender)));
-            }
-        }
-        self.generation.fetch_add(1, Ordering::Release);
-    }
-}
-
-/// Ends the thread when the last core has left the interface.
-struct Thread {
-    shared: Arc<Shared>,
-    handle: Option<JoinHandle<()>>,
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.shared.stops.store(true, Ordering::Release);
-        self.shared.notify();
-        // The thread ends at once, unless a peer's descriptor blocks it; then it ends with the process.
-        if let Some(handle) = self.handle.take() {
-            for _ in 0..100 {
-                if handle.is_finished() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-    }
-}
-
-/// An open interface.
-pub struct Port {
-    /// One for each core.
-    pub queues: Vec<Queue>,
-}
-
-/// One core's part of an interface.
-pub struct Queue {
-    shared: Arc<Shared>,
-    _thread: Arc<Thread>,
-    at: usize,
-    seen: u64,
-    share: Share,
-}
-
-impl Queue {
-    /// Takes what the thread has published. Returns whether there is a connection.
-    #[inline]
-    pub fn attend(&mut self) -> bool {
-        if self.shared.generation.load(Ordering::Acquire) != self.seen {
-            self.take();
-        }
-        self.share.sender.is_some()
-    }
-
-    #[cold]
-    fn take(&mut self) {
-        let mut shares = lock(&self.shared.shares);
-        self.seen = self.shared.generation.load(Ordering::Acquire);
-        self.share = std::mem::take(&mut shares[self.at]);
-    }
-
-    /// The rings that bring frames to this core.
-    #[inline]
-    pub fn receivers(&mut self) -> &mut [Receiver] {
-        &mut self.share.receivers
-    }
-
-    /// Transmits by `write`, which begins and writes, but does not finish. `None`: there is no connection.
-    ///
-    /// # Errors
-    /// Those of `write`, after which the connection ends.
-    #[inline]
-    pub fn send<T>(
-        &mut self,
-        write: impl FnOnce(&mut Sender) -> Result<T, Violation>,
-    ) -> Result<Option<T>, Violation> {
-        let Some((at, sender)) = &self.share.sender else { return Ok(None) };
-        let mut sender = lock(sender);
-        let result = write(&mut sender)?;
-        if sender.finish() {
-            self.shared.sleepers.fetch_or(1 << (at % 64), Ordering::Release);
-            self.shared.notify();
-        }
-        Ok(Some(result))
-    }
-
-    /// Ends the connection, because the peer broke the protocol.
-    #[cold]
-    pub fn fail(&mut self, violation: &Violation) {
-        self.share = Share::default();
-        *lock(&self.shared.broken) = Some(violation.to_string());
-        self.shared.notify();
-    }
-}
 
 /// Opens an interface for `cores` cores.
 ///
@@ -249,47 +92,6 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
         })
         .collect();
     Ok(Port { queues })
-}
-
-fn address(path: &Path) -> Result<SocketAddrUnix, OpenError> {
-    SocketAddrUnix::new(path).map_err(|error| OpenError {
-        what: format!("'{}' is not a path of a socket: {error}", path.display()),
-        fix: "write a path of at most 107 bytes".into(),
-    })
-}
-
-fn seqpacket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
-
-/// Listens at `path`. A file that nobody listens on is replaced.
-fn listener(path: &Path) -> Result<OwnedFd, OpenError> {
-    let at = address(path)?;
-    let failed = |error: rustix::io::Errno| OpenError {
-        what: format!("listening on '{}' failed: {error}", path.display()),
-        fix: "make sure that its folder exists and may be written to".into(),
-    };
-    let socket = seqpacket().map_err(failed)?;
-    if let Err(error) = bind(&socket, &at) {
-        if error != rustix::io::Errno::ADDRINUSE {
-            return Err(failed(error));
-        }
-        let probe = seqpacket().map_err(failed)?;
-        if connect(&probe, &at) != Err(rustix::io::Errno::CONNREFUSED) {
-            return Err(OpenError {
-                what: format!("'{}' is in use by another program", path.display()),
-                fix: "stop that program, or name another socket".into(),
-            });
-        }
-        fs::remove_file(path).map_err(|error| OpenError {
-            what: format!("'{}' cannot be removed: {error}", path.display()),
-            fix: "remove it, or name another socket".into(),
-        })?;
-        bind(&socket, &at).map_err(failed)?;
-    }
-    listen(&socket, 8).map_err(failed)?;
-    Ok(socket)
 }
 
 /// A connection of the control channel.
@@ -545,43 +347,4 @@ impl Side {
             }
         }
     }
-}
-
-fn send(socket: &OwnedFd, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<(), String> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<_> = fd.into_iter().collect();
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-    }
-    let bytes = message.encode();
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
-        .map(drop)
-        .map_err(|error| format!("the control channel: {error}"))
-}
-
-/// The next message; `None` if none has come.
-fn receive(socket: &OwnedFd) -> Result<Option<(Message, Option<OwnedFd>)>, String> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [0; MESSAGE_BYTES + 1];
-    let mut to = [rustix::io::IoSliceMut::new(&mut bytes)];
-    let got = match recvmsg(socket, &mut to, &mut control, RecvFlags::CMSG_CLOEXEC) {
-        Ok(got) => got.bytes,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
-        Err(error) => return Err(format!("the control channel: {error}")),
-    };
-    if got == 0 {
-        return Err("the other side is gone".into());
-    }
-    let fd = control
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        })
-        .flatten()
-        .next();
-    let message = Message::decode(&bytes[..got]).map_err(|error| error.to_string())?;
-    Ok(Some((message, fd)))
 }

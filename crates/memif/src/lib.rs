@@ -22,6 +22,7 @@
 //! Driver").
 
 mod buffers;
+mod channel;
 mod control;
 mod handshake;
 mod layout;
@@ -30,11 +31,13 @@ mod message;
 mod receive;
 mod ring;
 mod send;
+mod shared;
 mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use control::{Log, OpenError, Port, Queue, open};
+pub use channel::OpenError;
+pub use control::{Log, open};
 pub use handshake::{Attach, Client, Parts, Refused, Reply, Server, Step};
 pub use layout::Layout;
 pub use link::{Link, Role};
@@ -42,6 +45,7 @@ pub use message::{AddRing, BadMessage, MESSAGE_BYTES, Message};
 pub use receive::{Got, Receiver};
 pub use ring::Violation;
 pub use send::{Sender, Sent};
+pub use shared::{Port, Queue};
 
 /// The parameters of an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +56,7 @@ pub struct Settings {
     pub socket: std::path::PathBuf,
     /// The number of the interface, which both sides name.
     pub id: u32,
-    /// The name that the other side is told; at most 31 bytes of it are sent.
+    /// The name that the other side learns; at most 31 bytes of it are sent.
     pub name: String,
     /// What the client must know; empty: nothing. At most 24 bytes.
     pub secret: Vec<u8>,

@@ -15,7 +15,7 @@ const DESCRIPTORS: usize = 128;
 const DESCRIPTOR: usize = 16;
 /// Flag of a descriptor: the frame continues in the next one.
 pub(crate) const NEXT: u16 = 1;
-/// Flag of a ring: whoever reads its frames polls, and wants no wake-ups.
+/// Flag of a ring: the side that reads its frames polls, and wants no wake-ups.
 const POLLED: u16 = 1;
 
 /// The peer broke the protocol.
