@@ -23,7 +23,7 @@
 //! keys and types, and `check` checks names and numbers. Errors of both name the line, the column
 //! and the fix.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
