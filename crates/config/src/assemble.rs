@@ -19,8 +19,8 @@ use flowyard_openflow::change::Lookups;
 use flowyard_ports::live::OpenError;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
-use flowyard_ports::port::live;
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
+use flowyard_ports::port::{live, memif};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Router, burn};
 use flowyard_yard::front::{Drains, Front};
@@ -129,7 +129,15 @@ impl Setup {
                         parts.tx.insert(number, Box::new(tx));
                     }
                 }
-                PortBody::Live(_) if has_tx => {}
+                PortBody::Live(_) | PortBody::Memif(_) if has_tx => {}
+                PortBody::Memif(port) => {
+                    let halves = memif::open(port, log)
+                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let cores = &self.blueprint.ports[usize::from(number)].cores;
+                    for (core, halves) in cores.iter().zip(halves) {
+                        parts.ports.insert((number, *core), halves);
+                    }
+                }
                 PortBody::Live(port) => {
                     let port = &offload::behind(port, front.as_ref());
                     let halves = live::open(port, &pool, log)

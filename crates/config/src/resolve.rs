@@ -16,6 +16,7 @@ use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::live::{LiveKind, LivePort, XdpPort};
+use flowyard_ports::port::memif::MemifPort;
 use flowyard_switch::SwitchSettings;
 use flowyard_works::Hop;
 use flowyard_yard::blueprint::{
@@ -49,6 +50,8 @@ pub enum PortBody {
     Capture(CapturePort),
     /// An interface.
     Live(LivePort),
+    /// Memory that is shared with another process.
+    Memif(MemifPort),
 }
 
 /// A port on capture files.
@@ -264,6 +267,14 @@ impl Config {
             }),
             PortKind::Tap => {
                 LiveKind::Tap { settings: port.tap_settings(), host_queue: port.host_queue(pin) }
+            }
+            PortKind::Memif => {
+                return PortBody::Memif(MemifPort {
+                    number,
+                    name: port.name.get_ref().clone(),
+                    cores: port.owners().count(),
+                    settings: port.memif_settings(*self.yard.buffer_bytes.get_ref()),
+                });
             }
         };
         PortBody::Live(LivePort {
