@@ -283,3 +283,99 @@ impl Run<'_> {
         self.tally.broken.push(format!("{why:#}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::*;
+
+    fn clock() -> Clock {
+        Arc::new(|| {
+            let now = clock_gettime(ClockId::Monotonic);
+            now.tv_sec as Nanos * 1_000_000_000 + now.tv_nsec as Nanos
+        })
+    }
+
+    /// Answers sets until `count` came, and then waits, answers no more for `pause`, and goes on.
+    fn server(count: usize, pause: Duration) -> (TcpStream, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let (mut bytes, mut got, mut sent) = (vec![0; 1 << 16], 0, 0);
+            let mut request = Vec::new();
+            super::super::protocol::set(0, &mut request);
+            let mut pauses = Some(pause);
+            loop {
+                match socket.read(&mut bytes) {
+                    Ok(0) | Err(_) => return,
+                    Ok(length) => got += length,
+                }
+                while sent < got / request.len() {
+                    socket.write_all(b"STORED\r\n").unwrap();
+                    sent += 1;
+                }
+                if sent >= count
+                    && let Some(pause) = pauses.take()
+                {
+                    std::thread::sleep(pause);
+                }
+            }
+        });
+        (stream, server)
+    }
+
+    fn plan(pace: Pace, clock: &Clock) -> Plan {
+        let from = clock();
+        let (until, patience) = (from + 400_000_000, 20_000_000_000);
+        Plan { protocol: Protocol::Memcached { sets: 1.0 }, pace, from, until, patience, seed: 1 }
+    }
+
+    /// The pause is in the latency of each request that was due meanwhile, which is at least a quarter of all; had the
+    /// generator waited, it would be in one.
+    #[test]
+    fn a_pause_of_the_server_is_not_omitted() {
+        let clock = clock();
+        let (stream, server) = server(50, Duration::from_millis(200));
+        let mut conns = [Conn::new(stream, None).unwrap()];
+        let tally = drive(&mut conns, &plan(Pace::Open(1000.0), &clock), &clock).unwrap();
+        drop(conns);
+        server.join().unwrap();
+        let latency = tally.latency.finish();
+        assert_eq!((tally.unanswered, tally.broken.len()), (0, 0));
+        assert!((300..500).contains(&tally.requests), "{tally:?}");
+        assert_eq!(latency.count, tally.requests);
+        let late = latency.curve.iter().find(|(share, _)| *share == 0.75).unwrap().1;
+        assert!(late > 50_000_000, "a quarter of the requests waited longer than {late} ns");
+    }
+
+    #[test]
+    fn a_closed_loop_asks_after_the_answer() {
+        let clock = clock();
+        let (stream, server) = server(usize::MAX, Duration::ZERO);
+        let mut conns = [Conn::new(stream, None).unwrap()];
+        let tally = drive(&mut conns, &plan(Pace::Closed, &clock), &clock).unwrap();
+        drop(conns);
+        server.join().unwrap();
+        assert_eq!((tally.unanswered, tally.broken.len()), (0, 0));
+        assert!(tally.requests > 10 && tally.answers >= tally.requests - 1, "{tally:?}");
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_reported_with_what_it_owes() {
+        let clock = clock();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        let mut conns = [Conn::new(stream, None).unwrap()];
+        let tally = drive(&mut conns, &plan(Pace::Open(1000.0), &clock), &clock).unwrap();
+        assert_eq!(tally.broken.len(), 1, "{tally:?}");
+        assert_eq!((tally.answers, tally.unanswered), (0, tally.requests));
+    }
+}
