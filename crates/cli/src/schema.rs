@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 59] = [
+const ALL: [Printed; 62] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -101,6 +101,21 @@ const ALL: [Printed; 59] = [
     row("bench-compare", bench::compare::SCHEMA, document::<Comparison>),
     row("bench-rfc2889", bench::rfc2889::SCHEMA, document::<Found>),
     row("bench-generate", bench::generate::SCHEMA, document::<Sent>),
+    row(
+        "bench-steer-requests",
+        bench::steer::REQUESTS,
+        document::<flowyard_bench::steer::requests::Results>,
+    ),
+    row(
+        "bench-steer-order",
+        bench::steer::ORDER,
+        document::<flowyard_bench::steer::order::Results>,
+    ),
+    row(
+        "bench-steer-survival",
+        bench::steer::SURVIVAL,
+        document::<flowyard_bench::steer::survival::Results>,
+    ),
     row("nic", nic::SCHEMA, document::<nic::Report<'_>>),
     row("nic-keys", nic::KEYS, document::<nic::Keys>),
     row("nic-sweep", nic::SWEEP, document::<nic::Points>),

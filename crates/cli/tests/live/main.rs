@@ -10,6 +10,7 @@ mod balance;
 mod bench;
 mod host;
 mod run;
+mod steer;
 mod yard;
 
 use flowyard_testkit::harness::Need;
@@ -25,6 +26,10 @@ flowyard_testkit::tests! {
     mod bench needs [LIVE, NAMESPACES, IP],
     mod host needs [LIVE, NAMESPACES, IP, ETHTOOL],
     mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
+    mod steer needs [
+        LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("memcached"), Need::Program("nginx"), Need::Program("iperf3"),
+        Need::Program("setpriv"),
+    ],
 }
 
 fn main() -> std::process::ExitCode {
