@@ -50,7 +50,8 @@ INLINE void learn(const struct key *key)
 		return;
 	}
 	struct flow new = {.wanted = *queue, .home = STAY};
-	map_update(&flows, key, &new, 1 /* BPF_NOEXIST */);
+	if (!map_update(&flows, key, &new, 1 /* BPF_NOEXIST */))
+		happened(LEARNED);
 }
 
 /* As the drivers with ATR: a SYN teaches, and one of `sample` other segments; a FIN does not. */

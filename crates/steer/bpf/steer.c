@@ -257,6 +257,7 @@ INLINE int rule(struct config *c, struct key *key, struct last *l, struct action
 	return is_found;
 }
 
+#include "watch.h"
 #include "settle.h"
 
 /* The headers by which the frame is steered: the outer ones, or those in its tunnel if they are IP. */
@@ -315,6 +316,7 @@ int steer(struct xdp_md *ctx)
 	if (!c || !l)
 		return XDP_PASS;
 	decide(ctx, c, l);
+	watch(ctx, c, l);
 	u32 queue = l->queue, reason = l->reason;
 	struct counts *count = map_lookup(&counts, &queue);
 	if (count) {

@@ -20,6 +20,12 @@ pub(crate) type Rule = [u8; 136];
 pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 /// `struct counts`: frames by reason, and bytes.
 pub(crate) type Counted = [u64; 9];
+/// `struct flow`: wanted queue, queue now, CPU that sent and CPU that received its last frame, and the frame's number.
+pub(crate) type Flow = [u32; 6];
+/// `struct watched`: flow, whether it is traced, identifier of the map of CPUs.
+pub(crate) type Watched = [u8; 72];
+/// `struct ring`.
+pub(crate) type Ring = [u64; 2];
 /// `struct last`.
 pub(crate) type Last = [u8; 448];
 
@@ -91,6 +97,15 @@ pub(crate) fn parts(toeplitz: &Toeplitz) -> Box<Parts> {
         }
     }
     parts
+}
+
+/// The key of the hash: the part of a single bit is the 32 bits of the key that begin there.
+pub(crate) fn key_of(parts: &Parts) -> Vec<u8> {
+    let mut key: Vec<u8> = parts.iter().map(|values| (values[128] >> 24) as u8).collect();
+    key.extend_from_slice(&parts[INPUT_MOST - 1][128].to_be_bytes()[1..]);
+    // No input has a bit whose part has the last bit of 40 bytes.
+    key.push(((parts[INPUT_MOST - 1][1] & 0x7f) << 1) as u8);
+    key
 }
 
 /// The decision in a value of the map `last`.

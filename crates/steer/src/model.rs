@@ -99,15 +99,20 @@ impl Model {
     /// The decision on an Ethernet frame of which nothing was learned.
     #[must_use]
     pub fn decide(&self, frame: &[u8]) -> Decision {
-        let key = self.key(frame);
-        match self.rules.lookup(&key) {
+        self.decide_key(&self.key(frame))
+    }
+
+    /// The decision on frames with these header fields, of which nothing was learned.
+    #[must_use]
+    pub fn decide_key(&self, key: &FlowKey) -> Decision {
+        match self.rules.lookup(key) {
             Some((RuleAction::Queue(queue), _)) => {
                 return Decision { queue: queue as u16, reason: Reason::Rule, hash: None };
             }
             Some(_) => return Decision { queue: 0, reason: Reason::Dropped, hash: None },
             None => {}
         }
-        let hash = self.rss.hash(&key);
+        let hash = self.rss.hash(key);
         let (queue, reason) = match hash {
             None => (0, Reason::NoHash),
             Some(hash) => (self.table[hash as usize % self.table.len()], Reason::Rss),

@@ -10,6 +10,7 @@ mod balance;
 mod bench;
 mod host;
 mod run;
+mod steer;
 mod yard;
 
 use flowyard_testkit::harness::Need;
@@ -25,6 +26,7 @@ flowyard_testkit::tests! {
     mod bench needs [LIVE, NAMESPACES, IP],
     mod host needs [LIVE, NAMESPACES, IP, ETHTOOL],
     mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
+    mod steer needs [LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("nsenter"), Need::Program("unshare")],
 }
 
 fn main() -> std::process::ExitCode {
