@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 60] = [
+const ALL: [Printed; 61] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -60,6 +60,7 @@ const ALL: [Printed; 60] = [
     row("show-steer", show::STEER, document::<Steer>),
     row("top", top::SCHEMA, document::<top::State>),
     row("trace", trace::SCHEMA, document::<Trace>),
+    row("explain-where", explain::places::SCHEMA, document::<explain::places::Where>),
     row("switch-show", switch::SHOW, document::<switch::Show>),
     row("switch-description", switch::DESCRIPTION, document::<switch::Description>),
     row("switch-flows", switch::FLOWS, document::<switch::Flows>),

@@ -348,6 +348,17 @@ fn a_running_one_is_shown_and_traced() {
     let steps = trace["frames"][0]["steps"].as_array().unwrap();
     let stages: Vec<_> = steps.iter().map(|step| step["stage"].as_str().unwrap()).collect();
     assert!(stages.starts_with(&["rx", "steer"]) && stages.ends_with(&["enqueue"]), "{stages:?}");
+    let place = rig.ask(&["explain", flow, "--interface", "vb", "--where"]);
+    assert_eq!(
+        (&place["decides"], &place["places"][1]["place"]),
+        (&"xdp".into(), &"xdp".into()),
+        "{place:#}"
+    );
+    assert!(
+        place["cpu"].is_u64()
+            && place["places"][1]["why"].as_str().unwrap().contains("its consumer was last seen"),
+        "{place:#}"
+    );
     let none = rig.ask(&["trace", "udp 10.9.0.9:1 > 10.9.0.2:2", "--seconds", "0.1"]);
     assert!(none["note"].as_str().unwrap().contains("no frame of this flow was received on vb"));
     for (args, why) in [
