@@ -118,3 +118,21 @@ pub(crate) fn decision(last: &Last) -> Option<Decision> {
     let hash = (word(1)? != 0).then_some(word(0)?);
     Some(Decision { queue: word(2)? as u16, reason, hash })
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_flow::toeplitz::{MICROSOFT_KEY, random_key};
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_read_from_what_it_contributes() {
+        for key in [MICROSOFT_KEY.to_vec(), random_key(7).to_vec()] {
+            let parts = parts(&Toeplitz::new(&key).unwrap());
+            let read = key_of(&parts);
+            // No hash of 36 bytes depends on the last bit of 40.
+            assert_eq!((&read[..39], read[39], read.len()), (&key[..39], key[39] & 0xfe, 40));
+            assert_eq!(super::parts(&Toeplitz::new(&read).unwrap()), parts);
+        }
+    }
+}

@@ -48,7 +48,8 @@ pub enum Error {
     NoInterface(String),
     /// The interface has another XDP program.
     #[error(
-        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id; 'ip link set {0} xdp off' removes one that was left behind)"
+        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id); if 'flowyard steer --pin' has left it, start with --pin, or \
+         remove it with 'flowyard steer {0} --stop'; 'ip link set {0} xdp off' removes one that another program left"
     )]
     Taken(String),
     /// The kernel does not attach programs by links.

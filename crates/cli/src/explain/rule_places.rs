@@ -84,7 +84,7 @@ pub(super) fn fit(
     ranks.sort_by_key(|at| rules[*at].loc.unwrap_or(u32::MAX));
     let priority = |at: usize| {
         let rank = ranks.iter().position(|other| *other == at).unwrap_or_default();
-        u16::MAX - (rank as u16).min(u16::MAX)
+        u16::MAX - u16::try_from(rank).unwrap_or(u16::MAX)
     };
     let place = |(at, rule): (usize, &Rule)| {
         RulePlaces {

@@ -228,6 +228,14 @@ fn restarts_lose_and_reorder_nothing() {
         // On a busy machine the threads of CPUs may wait for long.
         let args = ["--policy", policy, "--queue-frames", "16384", &pin];
         let mut steering = rig.steer(&args);
+        // An address that nobody sends from: it always goes where RSS says, under a key that must stay.
+        let flow = "udp 10.9.0.7:7 > 10.9.0.2:7";
+        let by_rss = || {
+            let found = rig.ask(&["explain", flow, "--interface", "vb", "--where"]);
+            found["places"][1]["why"].as_str().unwrap().to_owned()
+        };
+        let first = by_rss();
+        assert!(first.starts_with("rss: hash 0x"), "{first}");
         let traffic = Traffic::start(&rig);
         let mut before = 0;
         for restart in 0..20 {
@@ -241,6 +249,7 @@ fn restarts_lose_and_reorder_nothing() {
             before = now;
         }
         let (sent, read, late) = traffic.end();
+        assert_eq!(by_rss(), first);
         let state = rig.ask(&["show", "steer"]);
         let of = |stage: &str| -> u64 {
             let queues = state["queues"].as_array().unwrap();
@@ -292,6 +301,12 @@ fn pins_of_others_are_refused() {
     refused(&["vb", &no_bpf], "is not in a BPF file system; mount one");
     refused(&["vx", &pin], "there is no interface 'vx'");
     rig.steer(&[&pin]).end("TERM");
+    let (status, said) = rig.run(&["steer", "vb"]).unwrap_err();
+    assert!(
+        status == Some(1)
+            && said.contains("start with --pin, or remove it with 'flowyard steer vb --stop'"),
+        "{said}"
+    );
     refused(&["vb", &pin, "--queue-frames", "64"], "use --queue-frames 2048");
     refused(&["lo", &pin], "belongs to another interface (index ");
     // What another version has left.
