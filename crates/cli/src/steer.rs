@@ -39,8 +39,8 @@ Examples:
   flowyard steer eth0 --stop
 
 An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
-frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Nothing is left
-behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
+frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Without --pin,
+nothing is left behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
 
 On a veth, the other end must compute its checksums: ethtool -K PEER tx off. Otherwise the kernel drops every
 redirected TCP segment, because it takes the missing checksum for a wrong one.

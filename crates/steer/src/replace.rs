@@ -5,7 +5,7 @@ use aya::programs::links::FdLink;
 use aya::programs::xdp::XdpLink;
 
 use crate::layout::{Flow, Key, STAY};
-use crate::pins::{LEARNERS, XDP};
+use crate::pins::{LEARNERS, Pins, XDP};
 use crate::policy::QUEUES_MOST;
 use crate::program::{Attached, Error, Program, not_attached, refused};
 
@@ -28,9 +28,7 @@ impl Program {
         if has_other_cpus {
             self.forget_flows()?;
         }
-        for name in LEARNERS.into_iter().filter(|name| Some(*name) != self.teaches()) {
-            pins.forget(name);
-        }
+        self.end_other_learners(&pins);
         let attached = pins.attached();
         Ok(Some(if attached.as_deref() == Some(Attached::Generic.name()) {
             Attached::Generic
@@ -42,8 +40,16 @@ impl Program {
     /// Pins the link of the program, if there are pins.
     pub(crate) fn keep(&self, attached: Attached, link: FdLink) -> Result<FdLink, Error> {
         let Some(pins) = &self.pins else { return Ok(link) };
+        self.end_other_learners(pins);
         pins.set_attached(attached.name())?;
         Ok(pins.keep(XDP, link)?)
+    }
+
+    /// Ends the learners of other policies, which an earlier process has pinned.
+    fn end_other_learners(&self, pins: &Pins) {
+        for name in LEARNERS.into_iter().filter(|name| Some(*name) != self.teaches()) {
+            pins.forget(name);
+        }
     }
 
     /// Keeps the link of a learner, and pins it if there are pins. The learner of a process before ends.

@@ -24,10 +24,15 @@ pub(super) fn open(args: &Args, policy: &mut Policy) -> Result<Option<Pins>, Sto
     }
     let pins =
         Pins::open(&args.folder(), &args.interface).map_err(|error| stopped(error.into()))?;
-    if let (Some(key), "random") = (pins.key(), args.rss_key.as_str()) {
-        policy.key = key;
-    }
     if pins.is_steering() {
+        if args.rss_key == "random" {
+            policy.key = pins.key().ok_or_else(|| {
+                Stop::Failed(anyhow::anyhow!(
+                    "the key of the pinned program cannot be read, which needs CAP_SYS_ADMIN; run it as root, or name the key with \
+                     --rss-key"
+                ))
+            })?;
+        }
         let folder = pins.folder().display();
         output::note(&format!("taking over the flows and counters of {folder}"));
     }
