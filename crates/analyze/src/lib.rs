@@ -39,5 +39,6 @@ pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;
 pub use explain::*;
 pub use host::{Consumers, Local};
+pub use policy::rule_engine;
 pub use setup::{BadSetup, KeySource, RuleFile, Setup, Spec};
 pub use summary::*;

@@ -9,7 +9,8 @@ use clap::ValueEnum;
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
-    Attached, Counts, Error, Follow, GroupCounts, Policy, Program, QUEUES_MOST, Reason, online_cpus,
+    Attached, Counts, Error, Follow, GroupCounts, Happened, PinError, Policy, QUEUES_MOST, Reason,
+    Ring, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
@@ -17,9 +18,12 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{HashFunction, QuicArgs, UdpFields, rules_in};
+use crate::host;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
-use crate::{clock, host};
+
+mod daemon;
+mod pinned;
 
 mod sockets;
 
@@ -36,13 +40,19 @@ Examples:
   flowyard steer eth0 --policy rfs
   flowyard steer eth0 --quic --sockets $(pidof -s server):443
   flowyard steer eth0 --rules rules.txt --seconds 60 --json
+  flowyard steer eth0 --policy atr --pin --metrics 9465
+  flowyard steer eth0 --stop
 
 An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
-frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Nothing is left
-behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
+frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Without --pin,
+nothing is left behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
 
 On a veth, the other end must compute its checksums: ethtool -K PEER tx off. Otherwise the kernel drops every
-redirected TCP segment, because it takes the missing checksum for a wrong one.")]
+redirected TCP segment, because it takes the missing checksum for a wrong one.
+
+With --pin, frames are steered on when the command ends, and the next start with --pin takes over without losing or
+reordering frames; --stop ends that. While the command runs, 'flowyard show steer', 'flowyard top' and 'flowyard
+trace FLOW' ask it.")]
 pub(crate) struct Args {
     /// The interface
     #[arg(value_name = "IFACE")]
@@ -111,6 +121,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=16384))]
     queue_frames: u32,
 
+    /// Steer on when the command ends, and take over what an earlier start has pinned: in DIR, a folder of a BPF file
+    /// system [default: /sys/fs/bpf/flowyard/IFACE]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    #[allow(clippy::option_option, reason = "the option has an optional value")]
+    pin: Option<Option<PathBuf>>,
+
+    /// Remove what --pin has left: the programs, the flows and the counters
+    #[arg(long, conflicts_with_all = ["policy", "rules", "cpus", "seconds", "json", "metrics"])]
+    stop: bool,
+
+    /// Path of the control socket for show, top and trace, or none [default: /run/flowyard/steer-IFACE.sock, or
+    /// $XDG_RUNTIME_DIR/flowyard/steer-IFACE.sock for users other than root]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus at this address; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
+
     /// Stop after this many seconds [default: at SIGINT or SIGTERM]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
@@ -137,32 +166,42 @@ pub(crate) struct Steered {
     attached: Attached,
     /// Time from attaching to the end, in seconds.
     seconds: f64,
-    /// The frames of each queue.
+    /// The folder of the pins; absent if the program ended with the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pins: Option<String>,
+    /// The frames of each queue; with pins, since the program was first attached.
     queues: Vec<Counts>,
     /// The groups of sockets of `--sockets`.
     sockets: Vec<GroupCounts>,
+    /// The ring of each CPU in the time of the command; absent if the kernel does not let programs see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rings: Option<Vec<Ring>>,
+    /// What learners and `settle` did.
+    flows: Happened,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let policy = args.policy()?;
+    if args.stop {
+        return pinned::stop(args);
+    }
+    let mut policy = args.policy()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed("signals"))?;
     }
-    let mut program = Program::load(&policy, args.queue_frames).map_err(stopped)?;
-    let attached = program.attach(&args.interface).map_err(stopped)?;
+    let sockets = daemon::Sockets::open(args)?;
+    let pins = pinned::open(args, &mut policy)?;
+    let daemon = Arc::new(daemon::Daemon::start(args, policy, pins)?);
     let mut groups = Groups::attach(&args.sockets)?;
-    args.started(attached);
-    let clock = clock::new();
+    let _served = sockets.serve(&daemon)?;
+    args.started(daemon.attached());
     let end = args.seconds.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
-    while !stop.load(Ordering::Relaxed) && clock() < end {
+    while !stop.load(Ordering::Relaxed) && daemon.now() < end {
         std::thread::sleep(Duration::from_millis(20));
-        groups.tend(clock())?;
+        groups.tend(daemon.now())?;
     }
-    let seconds = clock() as f64 / 1e9;
-    let queues = program.counts().map_err(stopped)?;
-    let sockets = groups.counts()?;
-    let steered = Steered { interface: args.interface.clone(), attached, seconds, queues, sockets };
+    let mut steered = daemon.steered().map_err(stopped)?;
+    steered.sockets = groups.counts()?;
     if args.json {
         return output::json(SCHEMA, &steered);
     }
@@ -191,7 +230,11 @@ impl Args {
                 "{name} is a veth: its other end must compute checksums (ethtool -K PEER tx off), or TCP to this host hangs"
             ));
         }
-        output::note(&format!("steering the frames of {name}; Ctrl-C stops it"));
+        let end = match self.pin {
+            None => "Ctrl-C stops it".to_owned(),
+            Some(_) => format!("it goes on after Ctrl-C; 'flowyard steer {name} --stop' stops it"),
+        };
+        output::note(&format!("steering the frames of {name}; {end}"));
     }
 
     fn policy(&self) -> Result<Policy, Stop> {
@@ -280,7 +323,12 @@ fn cpus(list: &str) -> Result<Vec<u32>, Stop> {
 /// Bad input, or a failure of the system.
 fn stopped(error: Error) -> Stop {
     match error {
-        Error::Policy(_) | Error::NoInterface(_) | Error::Cpu { .. } | Error::Mtu { .. } => {
+        Error::Pin(PinError::Io { .. }) => Stop::Failed(error.into()),
+        Error::Policy(_)
+        | Error::NoInterface(_)
+        | Error::Cpu { .. }
+        | Error::Mtu { .. }
+        | Error::Pin(_) => {
             bad_input(error)
         }
         error => Stop::Failed(error.into()),

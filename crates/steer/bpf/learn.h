@@ -2,7 +2,7 @@
 #pragma once
 
 /* On the CPU to which a frame was sent, before the kernel receives it. */
-INLINE int seen(struct xdp_md *ctx)
+INLINE int left_ring(struct xdp_md *ctx)
 {
 	struct mark *mark = (struct mark *)(long)ctx->data_meta;
 	if ((u8 *)(mark + 1) > (u8 *)(long)ctx->data || mark->magic != MAGIC)
@@ -22,14 +22,14 @@ INLINE int seen(struct xdp_md *ctx)
 SEC("xdp/cpumap")
 int arrived(struct xdp_md *ctx)
 {
-	return seen(ctx);
+	return left_ring(ctx);
 }
 
 /* As `arrived`, for frames of any length. */
 SEC("xdp.frags/cpumap")
 int arrived_long(struct xdp_md *ctx)
 {
-	return seen(ctx);
+	return left_ring(ctx);
 }
 
 /* By CPU: its queue, or STAY. */
@@ -62,7 +62,8 @@ INLINE void learn(const struct key *key)
 		return;
 	}
 	struct flow new = {.wanted = *queue, .home = STAY};
-	map_update(&flows, key, &new, 1 /* BPF_NOEXIST */);
+	if (!map_update(&flows, key, &new, 1 /* BPF_NOEXIST */))
+		happened(LEARNED);
 }
 
 /* As the drivers with ATR: a SYN teaches, and one of `sample` other segments; a FIN does not. */

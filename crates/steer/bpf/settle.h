@@ -116,8 +116,10 @@ INLINE void follow(const struct config *c, const struct key *key, struct last *l
 	/* The first frame goes where those before it went. They were not remembered, but its number is later than theirs. */
 	if (f->home == STAY)
 		f->home = l->queue;
-	else if (wanted != STAY && f->home != wanted && (c->learns == 2 || is_delivered(c, f)))
+	else if (wanted != STAY && f->home != wanted && (c->learns == 2 || is_delivered(c, f))) {
 		f->home = wanted;
+		happened(MOVED);
+	}
 	l->queue = f->home;
 	l->reason = f->home == wanted || wanted == STAY ? FILTER : SETTLING;
 	l->followed = 1;

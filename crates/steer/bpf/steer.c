@@ -264,6 +264,7 @@ INLINE int rule(struct config *c, struct key *key, struct last *l, struct action
 	return is_found;
 }
 
+#include "watch.h"
 #include "settle.h"
 #include "forms.h"
 
@@ -323,6 +324,7 @@ INLINE int steered(struct xdp_md *ctx, u64 length)
 	if (!c || !l)
 		return XDP_PASS;
 	decide(ctx, c, l, length);
+	watch(ctx, c, l);
 	u32 queue = l->queue, reason = l->reason;
 	struct counts *count = map_lookup(&counts, &queue);
 	if (count) {

@@ -23,6 +23,12 @@ pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 pub(crate) type Counted = [u64; 9];
 /// `struct forms`: three words, and ports.
 pub(crate) type Forms = [u8; 12 + 2 * Quic::PORTS_MOST];
+/// `struct flow`: wanted queue, queue now, CPU that sent and CPU that received its last frame, and the frame's number.
+pub(crate) type Flow = [u32; 6];
+/// `struct watched`: flow, whether it is traced, identifier of the map of CPUs.
+pub(crate) type Watched = [u8; 72];
+/// `struct ring`.
+pub(crate) type Ring = [u64; 2];
 /// `struct last`.
 pub(crate) type Last = [u8; 480];
 
@@ -108,6 +114,15 @@ pub(crate) fn parts(toeplitz: &Toeplitz) -> Box<Parts> {
     parts
 }
 
+/// The key of the hash: the part of a single bit is the 32 bits of the key that begin there.
+pub(crate) fn key_of(parts: &Parts) -> Vec<u8> {
+    let mut key: Vec<u8> = parts.iter().map(|values| (values[128] >> 24) as u8).collect();
+    key.extend_from_slice(&parts[INPUT_MOST - 1][128].to_be_bytes()[1..]);
+    // No input has a bit whose part has the last bit of 40 bytes.
+    key.push(((parts[INPUT_MOST - 1][1] & 0x7f) << 1) as u8);
+    key
+}
+
 /// The decision in a value of the map `last`.
 pub(crate) fn decision(last: &Last) -> Option<Decision> {
     let word = |at: usize| {
@@ -117,4 +132,22 @@ pub(crate) fn decision(last: &Last) -> Option<Decision> {
     let reason = *Reason::ALL.get(word(3)? as usize)?;
     let hash = (word(1)? != 0).then_some(word(0)?);
     Some(Decision { queue: word(2)? as u16, reason, hash })
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_flow::toeplitz::{MICROSOFT_KEY, random_key};
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_read_from_what_it_contributes() {
+        for key in [MICROSOFT_KEY.to_vec(), random_key(7).to_vec()] {
+            let parts = parts(&Toeplitz::new(&key).unwrap());
+            let read = key_of(&parts);
+            // No hash of 36 bytes depends on the last bit of 40.
+            assert_eq!((&read[..39], read[39], read.len()), (&key[..39], key[39] & 0xfe, 40));
+            assert_eq!(super::parts(&Toeplitz::new(&read).unwrap()), parts);
+        }
+    }
 }

@@ -122,14 +122,25 @@ impl Model {
     pub fn decide(&self, frame: &[u8]) -> Decision {
         let headers = self.headers(frame);
         let key = parse::key(&headers, frame, 0);
-        match self.rules.lookup(&key) {
+        self.decided(&key, || self.hash(&key, &headers, frame))
+    }
+
+    /// The decision on frames with these header fields, of which nothing was learned. What is not in the key, such as
+    /// connection IDs of QUIC, is taken for absent.
+    #[must_use]
+    pub fn decide_key(&self, key: &FlowKey) -> Decision {
+        self.decided(key, || self.rss.hash(key))
+    }
+
+    fn decided(&self, key: &FlowKey, hash: impl FnOnce() -> Option<u32>) -> Decision {
+        match self.rules.lookup(key) {
             Some((RuleAction::Queue(queue), _)) => {
                 return Decision { queue: queue as u16, reason: Reason::Rule, hash: None };
             }
             Some(_) => return Decision { queue: 0, reason: Reason::Dropped, hash: None },
             None => {}
         }
-        let hash = self.hash(&key, &headers, frame);
+        let hash = hash();
         let (queue, reason) = match hash {
             None => (0, Reason::NoHash),
             Some(hash) => (self.table[hash as usize % self.table.len()], Reason::Rss),

@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY};
 use crate::model::{Decision, Reason};
 use crate::pieces::{self, Pieces};
+use crate::pins::{self, PinError, Pins};
 use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
 
 /// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
@@ -35,6 +36,9 @@ pub enum Error {
     /// The policy is refused.
     #[error(transparent)]
     Policy(#[from] BadPolicy),
+    /// What is pinned cannot be used.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// Privileges are missing.
     #[error("{0}: not permitted; run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     Privilege(&'static str),
@@ -43,7 +47,8 @@ pub enum Error {
     NoInterface(String),
     /// The interface has another XDP program.
     #[error(
-        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id; 'ip link set {0} xdp off' removes one that was left behind)"
+        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id); if 'flowyard steer --pin' has left it, start with --pin, or \
+         remove it with 'flowyard steer {0} --stop'; 'ip link set {0} xdp off' removes one that another program left"
     )]
     Taken(String),
     /// The interface has frames that XDP does not get.
@@ -101,6 +106,17 @@ pub enum Attached {
     Generic,
 }
 
+impl Attached {
+    /// The name in tables and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Generic => "generic",
+        }
+    }
+}
+
 /// The frames of one queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Counts {
@@ -118,11 +134,14 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Program {
     /// Dropped first: no frame meets maps that are gone.
-    link: Option<FdLink>,
-    ebpf: Ebpf,
+    pub(crate) link: Option<FdLink>,
+    /// Of the program that teaches.
+    pub(crate) learner: Option<FdLink>,
+    pub(crate) ebpf: Ebpf,
     cpus: Vec<Option<u32>>,
     follow: Option<Follow>,
     pieces: Pieces,
+    pub(crate) pins: Option<Pins>,
 }
 
 impl Program {
@@ -131,7 +150,7 @@ impl Program {
     /// # Errors
     /// When the policy is refused, privileges are missing, or the kernel refuses.
     pub fn load(policy: &Policy, queue_frames: u32) -> Result<Self, Error> {
-        Self::load_for(policy, queue_frames, None)
+        Self::load_with(policy, queue_frames, None, None)
     }
 
     /// As [`Program::load`], for frames in so many pieces instead of what the kernel knows.
@@ -142,6 +161,23 @@ impl Program {
         policy: &Policy,
         queue_frames: u32,
         pieces: Option<Pieces>,
+    ) -> Result<Self, Error> {
+        Self::load_with(policy, queue_frames, pieces, None)
+    }
+
+    /// As [`Self::load`], with the state of the program that `pins` has, if it has one. Attaching replaces that program.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and when the pinned queues of CPUs have another length.
+    pub fn load_pinned(policy: &Policy, queue_frames: u32, pins: Pins) -> Result<Self, Error> {
+        Self::load_with(policy, queue_frames, None, Some(pins))
+    }
+
+    fn load_with(
+        policy: &Policy,
+        queue_frames: u32,
+        pieces: Option<Pieces>,
+        pins: Option<Pins>,
     ) -> Result<Self, Error> {
         policy.check()?;
         let ranked = policy.ranked()?;
@@ -157,19 +193,24 @@ impl Program {
         loader.map_max_entries("table", policy.table.len() as u32);
         loader.map_max_entries("cpus", possible as u32);
         // Memory only for what is used.
-        let follows = policy.follow.is_some();
+        let follows = policy.follow.is_some() || pins.is_some();
+        loader.map_max_entries("rings", possible as u32);
         loader.map_max_entries("flows", if follows { FLOWS } else { 64 });
         let pairs = if follows { CPUS_MOST * CPUS_MOST } else { 1 };
         loader.map_max_entries("sent", pairs);
         loader.map_max_entries("done", pairs);
         loader.override_global("FORMS", &forms, true);
+        for (name, _, _) in pins.iter().flat_map(|_| pins::MAPS) {
+            loader
+                .map_pin_path(name, pins.as_ref().map_or_else(Default::default, |p| p.path(name)));
+        }
         let failed =
             |error: &(dyn std::error::Error + 'static)| refused("loading the program", error);
         let mut ebpf = loader.load(OBJECT).map_err(|error| failed(&error))?;
         let known = pieces.map_or_else(|| Pieces::known(&mut ebpf), Ok);
         let pieces = known.map_err(|error| failed(&error))?;
         let (cpus, follow) = (policy.cpus.clone(), policy.follow);
-        let mut program = Self { link: None, ebpf, cpus, follow, pieces };
+        let mut program = Self { link: None, learner: None, ebpf, cpus, follow, pieces, pins };
         program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
         program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
         for (entry, queue) in (0..).zip(&policy.table) {
@@ -196,7 +237,7 @@ impl Program {
     fn open(&mut self, frames: u32) -> Result<(), Error> {
         let named = self.cpus.clone();
         let mut arrived = None;
-        if self.follow.is_some() {
+        if self.follow.is_some() || self.pins.is_some() {
             arrived = Some(self.arrived()?);
             (0..CPUS_MOST).try_for_each(|cpu| self.set("queue_of", cpu, &STAY))?;
             // A CPU with several queues has the first of them.
@@ -204,9 +245,19 @@ impl Program {
                 cpu.map_or(Ok(()), |cpu| self.set("queue_of", cpu, &queue))?;
             }
         }
+        let pinned = self.pins.as_ref().map(|pins| pins.interface().to_owned());
         let map = self.map("cpus")?;
         let mut map = CpuMap::try_from(map).map_err(|error| refused("the map of CPUs", &error))?;
         for cpu in named.into_iter().flatten() {
+            // A new queue would overtake one that is adopted.
+            match (&pinned, map.get(cpu, 0)) {
+                (Some(_), Ok(one)) if one.queue_size == frames => continue,
+                (Some(interface), Ok(one)) if one.queue_size > 0 => {
+                    let (interface, pinned) = (interface.clone(), one.queue_size);
+                    return Err(PinError::Frames { cpu, interface, pinned }.into());
+                }
+                _ => {}
+            }
             map.set(cpu, frames, arrived.as_ref(), 0)
                 .map_err(|error| Error::Cpu { cpu, error: chain(&error) })?;
         }
@@ -218,6 +269,9 @@ impl Program {
     /// # Errors
     /// When there is no such interface, it has another program, or the kernel refuses.
     pub fn attach(&mut self, interface: &str) -> Result<Attached, Error> {
+        if let Some(attached) = self.replace()? {
+            return Ok(attached);
+        }
         let (pieces, mtu) = (self.pieces, pieces::mtu(interface).ok());
         let xdp = self.xdp()?;
         let (id, attached) = match xdp.attach(interface, XdpMode::Driver) {
@@ -237,8 +291,8 @@ impl Program {
         let link = xdp.take_link(id).map_err(|error| not_attached(interface, &error))?;
         // Without a descriptor of the link, which old kernels do not give, dropping it detaches the program.
         let link = FdLink::try_from(link).map_err(|_| Error::NoLink(interface.to_owned()))?;
-        self.link = Some(link);
         self.attach_learner(interface)?;
+        self.link = Some(self.keep(attached, link)?);
         Ok(attached)
     }
 
@@ -252,27 +306,35 @@ impl Program {
     }
 
     /// Attaches the program that teaches where flows are consumed.
-    fn attach_learner(&mut self, interface: &str) -> Result<(), Error> {
+    pub(crate) fn attach_learner(&mut self, interface: &str) -> Result<(), Error> {
         match self.follow {
             None => Ok(()),
-            Some(Follow::Senders { .. }) => self.attach_sends(interface).map_err(|error| {
-                let what = "attaching the program that sees what is sent";
-                Error::Learner { what, error: chain(&error), needs: "policy atr needs Linux 6.6" }
-            }),
-            Some(Follow::Readers) => self.attach_reads(),
+            Some(Follow::Senders { .. }) => {
+                let link = self.attach_sends(interface).map_err(|error| {
+                    let what = "attaching the program that sees what is sent";
+                    let needs = "policy atr needs Linux 6.6";
+                    Error::Learner { what, error: chain(&error), needs }
+                })?;
+                self.keep_learner("sends", link)
+            }
+            Some(Follow::Readers) => {
+                let link = self.attach_reads()?;
+                self.keep_learner("reads", link)
+            }
         }
     }
 
-    fn attach_sends(&mut self, interface: &str) -> Result<(), ProgramError> {
+    fn attach_sends(&mut self, interface: &str) -> Result<FdLink, ProgramError> {
         let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded)?;
         let program: &mut SchedClassifier = program.try_into()?;
         program.load()?;
         // By a link, which ends with this process; older kernels have only filters that stay.
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-        program.attach_with_options(interface, TcAttachType::Egress, order).map(drop)
+        let id = program.attach_with_options(interface, TcAttachType::Egress, order)?;
+        FdLink::try_from(program.take_link(id)?).map_err(|_| ProgramError::NotAttached)
     }
 
-    fn attach_reads(&mut self) -> Result<(), Error> {
+    fn attach_reads(&mut self) -> Result<FdLink, Error> {
         let what = "attaching the program that sees threads read";
         let needs = "policy rfs needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)";
         let fail = |error: String| Error::Learner { what, error, needs };
@@ -283,7 +345,9 @@ impl Program {
         let names = ["sock_recv_length", "tcp_rcv_space_adjust"];
         let is_loaded = program.load(names[0], &btf).is_ok();
         let loaded = if is_loaded { Ok(()) } else { program.load(names[1], &btf) };
-        loaded.and_then(|()| program.attach().map(drop)).map_err(|error| fail(chain(&error)))
+        let id = loaded.and_then(|()| program.attach()).map_err(|error| fail(chain(&error)))?;
+        let link = program.take_link(id).map_err(|error| fail(chain(&error)))?;
+        Ok(link.into())
     }
 
     /// The decision of the program on a frame, which goes nowhere (BPF_PROG_TEST_RUN). The caller stays on one CPU.
@@ -326,8 +390,22 @@ impl Program {
         Ok(all)
     }
 
-    fn xdp(&mut self) -> Result<&mut Xdp, Error> {
+    pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, Error> {
         self.xdp_named(self.pieces.programs()[0])
+    }
+
+    /// The CPU of each queue.
+    pub(crate) fn queue_cpus(&self) -> impl Iterator<Item = Option<u32>> {
+        self.cpus.iter().copied()
+    }
+
+    /// The name of the program that teaches.
+    pub(crate) const fn teaches(&self) -> Option<&'static str> {
+        match self.follow {
+            None => None,
+            Some(Follow::Senders { .. }) => Some("sends"),
+            Some(Follow::Readers) => Some("reads"),
+        }
     }
 
     fn xdp_named(&mut self, name: &str) -> Result<&mut Xdp, Error> {
@@ -335,12 +413,17 @@ impl Program {
         program.ok_or(Error::Kernel { what: "the object file", error: "no program".into() })
     }
 
-    fn map(&mut self, name: &'static str) -> Result<&mut Map, Error> {
+    pub(crate) fn map(&mut self, name: &'static str) -> Result<&mut Map, Error> {
         let map = self.ebpf.map_mut(name);
         map.ok_or(Error::Kernel { what: name, error: "the object file has no such map".into() })
     }
 
-    fn set<V: Pod>(&mut self, name: &'static str, index: u32, value: &V) -> Result<(), Error> {
+    pub(crate) fn set<V: Pod>(
+        &mut self,
+        name: &'static str,
+        index: u32,
+        value: &V,
+    ) -> Result<(), Error> {
         let map = Array::<_, V>::try_from(self.map(name)?);
         map.and_then(|mut map| map.set(index, value, 0)).map_err(|error| refused(name, &error))
     }
@@ -367,7 +450,7 @@ fn is_final(error: &ProgramError) -> bool {
     taken || matches!(error, ProgramError::UnknownInterface { .. })
 }
 
-fn not_attached(interface: &str, error: &ProgramError) -> Error {
+pub(crate) fn not_attached(interface: &str, error: &ProgramError) -> Error {
     match (error, os(error)) {
         (ProgramError::UnknownInterface { .. }, _) => Error::NoInterface(interface.to_owned()),
         (_, Some(libc::EBUSY | libc::EEXIST)) => Error::Taken(interface.to_owned()),
@@ -375,7 +458,7 @@ fn not_attached(interface: &str, error: &ProgramError) -> Error {
     }
 }
 
-fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
+pub(crate) fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
     match os(error) {
         Some(libc::EPERM | libc::EACCES) => Error::Privilege(what),
         _ => Error::Kernel { what, error: chain(error) },

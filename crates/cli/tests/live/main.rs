@@ -8,6 +8,7 @@
 
 mod balance;
 mod bench;
+mod bench_steer;
 mod host;
 mod run;
 mod steer;
@@ -26,10 +27,11 @@ flowyard_testkit::tests! {
     mod bench needs [LIVE, NAMESPACES, IP],
     mod host needs [LIVE, NAMESPACES, IP, ETHTOOL],
     mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
-    mod steer needs [
+    mod bench_steer needs [
         LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("memcached"), Need::Program("nginx"), Need::Program("iperf3"),
         Need::Program("setpriv"),
     ],
+    mod steer needs [LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("nsenter"), Need::Program("unshare")],
 }
 
 fn main() -> std::process::ExitCode {
