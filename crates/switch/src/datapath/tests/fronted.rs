@@ -10,7 +10,7 @@ use flowyard_yard::front::{Entry as Ahead, Front, Seen};
 
 use super::*;
 
-/// A front that only keeps what it is told.
+/// A front that only keeps what it receives.
 #[derive(Debug, Default)]
 struct Book(Mutex<BTreeMap<u32, (Ahead, Seen)>>, Mutex<Vec<u32>>);
 
