@@ -107,11 +107,11 @@ impl Case {
         FlowKey::five_tuple(self.proto, self.backend(), from, flow.src_ip().unwrap(), flow.sport)
     }
 
-    fn balancer(&self, front: Option<Arc<dyn Front>>) -> Balance {
-        self.with_hub(front).1
+    fn balancer(&self, kernel: Option<&Arc<Kernel>>) -> Balance {
+        self.with_hub(kernel).1
     }
 
-    fn with_hub(&self, front: Option<Arc<dyn Front>>) -> (Arc<Hub>, Balance) {
+    fn with_hub(&self, kernel: Option<&Arc<Kernel>>) -> (Arc<Hub>, Balance) {
         let exit = Exit { port: EAST, src: [2, 0, 0, 0, 0, 5], dst: [2, 0, 0, 0, 1, 5], via: None };
         let backend = Backend {
             name: "b".into(),
@@ -157,6 +157,7 @@ impl Case {
             secret: Secret::FIXED,
         };
         let hub = Arc::new(Hub::new(Control::new(vec![service], 251, 7).unwrap()));
+        let front = kernel.map(|kernel| Arc::clone(kernel) as Arc<dyn Front>);
         let work = Balance::group_behind(&hub, 1, &settings, front.as_ref()).remove(0);
         (hub, work)
     }
@@ -258,7 +259,7 @@ fn answered_frames_equal_those_of_the_balancer() {
     let (mut answered, mut up) = (0, 0);
     for (seed, case) in (1..).zip(Case::all()) {
         let kernel = kernel();
-        let mut hard = case.balancer(Some(Arc::clone(&kernel) as _));
+        let mut hard = case.balancer(Some(&kernel));
         let mut soft = case.balancer(None);
         case.establish(&mut hard, SECOND);
         case.establish(&mut soft, SECOND);
@@ -296,7 +297,7 @@ fn answered_frames_equal_those_of_the_balancer() {
 fn counters_and_deadlines_follow_what_was_answered() {
     for case in Case::all() {
         let kernel = kernel();
-        let (hub, mut work) = case.with_hub(Some(Arc::clone(&kernel) as _));
+        let (hub, mut work) = case.with_hub(Some(&kernel));
         let before = kernel.time();
         // The yard's clock is that of the program less this.
         let yard = |offset: u64| kernel.time() - before + 2000 * SECOND + offset;
@@ -337,7 +338,7 @@ fn counters_and_deadlines_follow_what_was_answered() {
 fn nothing_is_answered_while_frames_are_in_the_yard() {
     let case = Case::all()[0];
     let kernel = kernel();
-    let mut work = case.balancer(Some(Arc::clone(&kernel) as _));
+    let mut work = case.balancer(Some(&kernel));
     let before = kernel.time();
     case.establish(&mut work, SECOND);
     let frame = Build::new(&case.flow()).flags(FlowKey::ACK).payload(&[7; 100]).bytes();
@@ -363,7 +364,7 @@ fn what_ends_a_connection_ends_its_entry() {
     for flags in [FlowKey::FIN | FlowKey::ACK, FlowKey::RST] {
         for case in Case::all().into_iter().filter(|case| case.proto == proto::TCP) {
             let kernel = kernel();
-            let mut work = case.balancer(Some(Arc::clone(&kernel) as _));
+            let mut work = case.balancer(Some(&kernel));
             case.establish(&mut work, SECOND);
             kernel.drained(kernel.time());
             let frame = Build::new(&case.flow()).flags(FlowKey::ACK).bytes();

@@ -37,6 +37,7 @@ mod exit;
 mod explain;
 mod forward;
 mod fragments;
+mod fronted;
 mod hops;
 mod hub;
 mod keep;

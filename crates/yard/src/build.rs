@@ -297,10 +297,10 @@ fn core(
             stopwatch: Stopwatch::new(parts.clock.clone()),
             tracer,
             sampling: None,
+            gate,
         },
         decider: None,
         board,
-        gate,
         last: (0, false),
     })
 }

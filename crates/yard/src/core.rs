@@ -24,7 +24,6 @@ use flowyard_pool::Pool;
 
 use crate::counters::{Board, Counters};
 use crate::elephants::Decider;
-use crate::front::Gate;
 use crate::mail::{Mail, Mailbox};
 use crate::places::Places;
 use crate::stages::Span;
@@ -74,8 +73,6 @@ pub struct Core {
     /// Elephant detector; present only on the core named by `[elephants] core`.
     pub(crate) decider: Option<Box<Decider>>,
     pub(crate) board: Arc<Board>,
-    /// What answers in front of the ports learns by it when nothing is in the core.
-    pub(crate) gate: Option<Box<Gate>>,
     /// When the last tick began, and whether it made progress.
     pub(crate) last: (Nanos, bool),
 }
@@ -92,7 +89,6 @@ impl Tick for Core {
         self.rebalance(now);
         self.account(now, progress > 0);
         self.watch_elephants(now);
-        self.pass_gate(progress > 0);
         progress
     }
 }
@@ -134,13 +130,10 @@ impl Core {
     /// rx, parse: a batch of port `at`, with keys. Returns how many frames came, and whether the
     /// port has ended.
     fn rx(&mut self, at: usize, now: Nanos) -> (u32, bool) {
-        let Self { entry, pool, counters, observers, gate, .. } = self;
+        let Self { entry, pool, counters, observers, .. } = self;
         observers.start();
         let (port, rx) = &mut entry.ports[at];
         let got = rx.rx(&mut entry.batch, pool, now);
-        if let Some(gate) = gate {
-            gate.took(*port, &got, entry.batch.len());
-        }
         let came = counters.receive(&got, entry.batch.len());
         observers.received(*port, &got, entry.batch.len());
         counters.rx_bytes += entry.identify(pool, at);
