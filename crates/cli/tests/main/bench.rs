@@ -324,7 +324,7 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["steer", "requests", "--load", "0"], "1 to 100 percent"),
         (&["steer", "order", "--every", "2s"], "1ms to 1s"),
         (&["steer", "order", "--ways", "fast"], "steer-rfs"),
-        (&["steer", "survival", "--seconds", "3"], "3 is not in 10..=86400"),
+        (&["steer", "survival", "--seconds", "3"], "must be 10 to 86400"),
         (&["history", "nowhere.jsonl"], "--add"),
         (&["history", "Cargo.toml"], "line 1 is no entry"),
         (&["history", "new.jsonl", "--add", "nowhere.json"], "nowhere.json"),
