@@ -15,7 +15,7 @@ use crate::shell;
 const CLANG: &str = "clang-14";
 
 /// The objects; each has a source of the same name.
-const OBJECTS: [&str; 1] = ["steer"];
+const OBJECTS: [&str; 3] = ["front", "sockets", "steer"];
 
 /// Type information (BTF) is made from debug information, which must not name the folder of the build.
 const FLAGS: [&str; 9] = [

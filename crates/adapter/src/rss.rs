@@ -22,6 +22,7 @@ use crate::profile::{Changeable, DefaultTable, Profile, RssLimits, SctpHash, Sup
 mod error;
 mod ethtool;
 mod explain;
+mod special;
 
 pub use crate::hash_fields::{Fields, FlowType, HashFields, Hfunc};
 pub use error::Error;
@@ -210,10 +211,7 @@ impl Rss {
         src: Option<[u8; 16]>,
         dst: Option<[u8; 16]>,
     ) -> Option<u32> {
-        if !key.is_ipv6() || !self.ipv6_ex {
-            return self.hash(key);
-        }
-        self.hash(&FlowKey { src: src.unwrap_or(key.src), dst: dst.unwrap_or(key.dst), ..*key })
+        self.hash(&self.seen(key, src, dst))
     }
 
     /// The index into the indirection table: the low bits of the hash.

@@ -11,6 +11,7 @@ use flowyard_wire::{Fault, Headers, Net};
 use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{FlowLoad, Flows, Role};
+use crate::hashed::Hashed;
 use crate::host::{Local, Threads};
 use crate::packet::Packet;
 use crate::policy::Running;
@@ -52,6 +53,8 @@ fn role(key: &FlowKey, direction: u8, local: &Local, threads: &mut Threads) -> R
 #[derive(Clone, Debug)]
 pub struct Target {
     pub(crate) packet: Packet,
+    /// What is hashed of the packet in place of what its key has.
+    pub(crate) hashed: Option<Hashed>,
     pub(crate) of: Option<PacketOf>,
 }
 
@@ -189,11 +192,12 @@ impl Analyzer {
                 self.steer();
                 let (record, bytes) =
                     (&burst.records()[before as usize], burst.data(before as usize));
-                let mut packet = [self.parse(record, bytes)];
+                let (packet, hashed) = self.parse(record, bytes);
+                let mut packet = [packet];
                 self.place(&mut packet);
                 let [packet] = packet;
                 let of = PacketOf { capture: file.into(), number, received: packet.received };
-                return Ok(Target { packet, of: Some(of) });
+                return Ok(Target { packet, hashed, of: Some(of) });
             }
             packets += burst.len() as u64;
             self.feed(&burst, burst.len());
@@ -210,7 +214,7 @@ impl Analyzer {
             let mut packets = std::mem::take(&mut self.burst);
             let free = LANES - packets.len();
             let parsed = frames.by_ref().take(free);
-            packets.extend(parsed.map(|(record, bytes)| self.parse(record, bytes)));
+            packets.extend(parsed.map(|(record, bytes)| self.parse(record, bytes).0));
             self.burst = packets;
             if self.burst.len() < LANES {
                 break;
@@ -232,13 +236,14 @@ impl Analyzer {
         self.burst = packets;
     }
 
-    /// The part of a [`Packet`] that follows from the frame's bytes.
+    /// The part of a [`Packet`] that follows from the frame's bytes: also the hash of what is not in the key.
     #[inline]
-    fn parse(&mut self, record: &Record, bytes: &[u8]) -> Packet {
-        let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels, self.flex);
+    fn parse(&mut self, record: &Record, bytes: &[u8]) -> (Packet, Option<Hashed>) {
+        let (key, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
         let now = self.clock.at(record.time);
         let wire_len = record.wire_len;
-        Packet { key, now, wire_len, received: true, flow: None, hash: None, rss_queue: 0 }
+        let hash = hashed.zip(self.rss.as_ref()).and_then(|(hashed, rss)| hashed.hash(rss, &key));
+        (Packet { key, now, wire_len, received: true, flow: None, hash, rss_queue: 0 }, hashed)
     }
 
     /// Fills in what does not follow from the bytes: flow, direction, consumer, hash. There is one loop
@@ -269,8 +274,12 @@ impl Analyzer {
         }
         for packet in packets {
             let key = packet.key;
-            let key = if packet.received { key } else { key.reversed() };
-            (packet.hash, packet.rss_queue) = self.hash(&key);
+            // The opposite direction has other IDs and addresses, which are not known.
+            (packet.hash, packet.rss_queue) = match (packet.received, packet.hash, &self.rss) {
+                (true, Some(hash), Some(rss)) => (Some(hash), rss.queue(Some(hash))),
+                (true, ..) => self.hash(&key),
+                (false, ..) => self.hash(&key.reversed()),
+            };
         }
     }
 
@@ -358,9 +367,10 @@ impl Counts {
         &mut self,
         record: &Record,
         bytes: &[u8],
-        tunnels: Tunnels,
+        setup: &Setup,
         flex: Option<u16>,
-    ) -> FlowKey {
+    ) -> (FlowKey, Option<Hashed>) {
+        let tunnels = setup.adapter.tunnels;
         let outer = Headers::parse(record.link, bytes);
         let traffic = &mut self.traffic;
         traffic.packets += 1;
@@ -390,7 +400,8 @@ impl Counts {
             key.eth_type = 0;
         }
         self.traffic.fragments += u64::from(key.frag != 0);
-        key
+        let hashed = Hashed::of(setup.quic.as_ref(), &key, &seen, bytes);
+        (key, hashed)
     }
 }
 

@@ -32,6 +32,7 @@ mod yard;
 pub(crate) use filters::Atr;
 use rebalance::Rebalancing;
 pub(crate) use rules::Fdir;
+pub use rules::rule_engine;
 use yard::Yard;
 
 /// A running policy with its own cores and counters.

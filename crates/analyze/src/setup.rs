@@ -6,6 +6,7 @@ use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_adapter::rules::Rule;
 use flowyard_adapter::{Profile, Rss, RssConfig};
+use flowyard_flow::Quic;
 use flowyard_flow::learn::rebalance::Limits;
 use flowyard_frame::Nanos;
 
@@ -28,6 +29,8 @@ pub struct Setup {
     pub rss: RssConfig,
     /// Where the hash key comes from.
     pub key_source: KeySource,
+    /// The packets that are hashed by their QUIC connection ID.
+    pub quic: Option<Quic>,
     /// The side of each connection on which the host is.
     pub local: Local,
     /// The thread that consumes a connection.
@@ -239,6 +242,7 @@ impl Setup {
             queue_cores: Vec::new(),
             rss: RssConfig::default(),
             key_source: KeySource::Microsoft,
+            quic: None,
             local: Local::default(),
             consumers: Consumers::default(),
             migrate_every: 0,
@@ -301,9 +305,23 @@ impl Setup {
         ))
     }
 
+    /// What is spread by connection ID, and by whom.
+    pub(crate) fn quic_note(&self) -> Option<String> {
+        let quic = self.quic.as_ref()?;
+        let ports: Vec<_> = quic.ports().iter().map(ToString::to_string).collect();
+        let what = match quic.server_bytes() {
+            Some(bytes) => format!("the server ID of {bytes} bytes in their connection ID"),
+            None => format!("their connection ID, {} bytes of it at most", quic.id_bytes()),
+        };
+        Some(format!(
+            "QUIC packets to port {} are spread by {what}. No adapter is known to do this; 'flowyard steer --quic' does.",
+            ports.join(", ")
+        ))
+    }
+
     /// Remarks for the user on the traffic and the policies.
     pub(crate) fn notes(&self, traffic: &Traffic) -> Vec<String> {
-        let mut notes: Vec<_> = self.key_note().into_iter().collect();
+        let mut notes: Vec<_> = self.key_note().into_iter().chain(self.quic_note()).collect();
         let name = self.adapter.name;
         if traffic.foreign > 0 {
             notes.push(format!("{} of {} packets are neither from nor to {} (--local). They count as received, as an adapter in promiscuous mode receives them.", traffic.foreign, traffic.packets, self.local));

@@ -33,7 +33,7 @@ use crate::rounds::{Case, Load, Source};
 use crate::stats::median;
 
 mod ports;
-mod schedule;
+pub(crate) mod schedule;
 
 use ports::{Arrivals, Departures, Log, Times};
 use schedule::Schedule;

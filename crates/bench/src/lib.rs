@@ -27,6 +27,7 @@ pub mod machine;
 pub mod peers;
 mod rounds;
 mod stats;
+pub mod steer;
 mod sys;
 pub mod tester;
 

@@ -15,9 +15,11 @@ use self::rss::RssArgs;
 use crate::stop::{Stop, bad_input};
 
 mod here;
+mod quic;
 mod rebalance;
 mod rss;
 
+pub(crate) use self::quic::QuicArgs;
 pub(crate) use self::rebalance::limits;
 pub(crate) use self::rss::{HashFunction, UdpFields};
 
@@ -62,6 +64,9 @@ pub(crate) struct ModelArgs {
 
     #[command(flatten)]
     rss: RssArgs,
+
+    #[command(flatten)]
+    quic: QuicArgs,
 
     /// Adapter memory for Flow Director filters, in bytes (82599 only)
     #[arg(
@@ -202,6 +207,7 @@ impl ModelArgs {
             cores,
             rss,
             key_source,
+            quic: self.quic.quic()?,
             local,
             queue_cores,
             consumers: self.consumer.clone(),

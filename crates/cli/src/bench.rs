@@ -15,6 +15,7 @@ mod options;
 pub(crate) mod qualify;
 pub(crate) mod rank;
 pub(crate) mod rfc2889;
+pub(crate) mod steer;
 mod values;
 
 #[derive(clap::Args)]
@@ -59,6 +60,9 @@ enum What {
     Generate(generate::Args),
     /// Measure a switch's address caching capacity and address learning rate (RFC 2889)
     Rfc2889(rfc2889::Args),
+    /// Measure flowyard steer beside RPS and RFS of the kernel: requests of memcached, order, and
+    /// whether connections survive
+    Steer(steer::Args),
     /// Compare two results of the same method, with the ratio for every frame size
     Compare(compare::Args),
     /// Rank several devices by throughput, or report that their difference is not significant
@@ -78,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Qualify(args) => qualify::run(args),
         What::Generate(args) => generate::run(args),
         What::Rfc2889(args) => rfc2889::run(args),
+        What::Steer(args) => steer::run(args),
         What::Rank(args) => rank::run(args),
         What::Compare(args) => compare::run(args),
     }

@@ -16,6 +16,7 @@ use crate::stop::{Stop, bad_input};
 Examples:
   flowyard doctor yard.toml
   flowyard doctor --interface eth1 --kind af_xdp
+  flowyard doctor --interface eth1 --kind steer
   flowyard doctor yard.toml --json
 
 The doctor changes nothing; run the printed commands to fix what it found. The exit status is 1 if
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// Kind of port that --interface will be used for
+    /// Kind of port that --interface will be used for, or steer: it will be given to `flowyard steer`
     #[arg(long, value_name = "KIND", default_value = "af_xdp")]
     kind: PortKind,
 
@@ -50,6 +51,7 @@ enum PortKind {
     AfXdp,
     AfPacket,
     Tap,
+    Steer,
 }
 
 impl PortKind {
@@ -58,6 +60,7 @@ impl PortKind {
             Self::AfXdp => "af_xdp",
             Self::AfPacket => "af_packet",
             Self::Tap => "tap",
+            Self::Steer => "steer",
         }
     }
 }

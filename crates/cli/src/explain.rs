@@ -2,15 +2,18 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 
-use flowyard_analyze::{Analyzer, Explanation, NoPacket, Question, Target};
+use flowyard_analyze::{Analyzer, Explanation, NoPacket, Question, Setup, Target, rule_engine};
 use flowyard_frame::FlowKey;
 use flowyard_ports::pcap;
 
-use crate::args::ModelArgs;
+use self::places::WhereArgs;
+use crate::args::{ModelArgs, rules_in};
 use crate::interrupt::Reading;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
+pub(crate) mod places;
+mod rule_places;
 mod text;
 
 /// Name and version of the JSON document; see docs/schema.
@@ -23,7 +26,9 @@ Examples:
   flowyard explain captures/yard.pcap:1234 --adapter x520 --expect-queue 7
   flowyard explain 'udp [2001:db8::1]:4000 > [2001:db8::2]:53' --adapter e810 --json
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3
-  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0")]
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0 --where
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --where --rules rules.txt")]
 pub(crate) struct Args {
     /// The flow as the adapter receives it, as 'PROTO SRC:PORT > DST:PORT'; or CAPTURE:N for packet N
     /// (from 1) of a capture file, with all learned tables in the state in which that packet found them
@@ -41,7 +46,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     choose_port: Option<u16>,
 
-    /// Print JSON (schema flowyard.explain/2) instead of text
+    #[command(flatten)]
+    places: WhereArgs,
+
+    /// Print JSON (schema flowyard.explain/2, or flowyard.where/1 with --where) instead of text
     #[arg(long)]
     json: bool,
 }
@@ -57,6 +65,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
                 setup.queues - 1
             )));
         }
+    }
+    if args.places.is_wanted {
+        return locate(args, setup);
     }
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
     let target = match packet_of(&args.flow) {
@@ -92,6 +103,35 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     };
     let question = Question { expect_queue: args.expect_queue, choose_port: args.choose_port };
     print(&analyzer.explain(&target, &question), args.json)
+}
+
+/// Says which place decides, and where rules can live.
+fn locate(args: &Args, setup: Setup) -> Result<(), Stop> {
+    if args.expect_queue.is_some() || args.choose_port.is_some() {
+        return Err(bad_input("--where: leave out --expect-queue and --choose-port"));
+    }
+    let key: FlowKey = args.flow.parse().map_err(|error| {
+        bad_input(match packet_of(&args.flow) {
+            Some(_) => {
+                "--where: name a flow, as 'PROTO SRC:PORT > DST:PORT', and not a packet".into()
+            }
+            None => format!("{error}"),
+        })
+    })?;
+    let file = args.places.rules.as_deref();
+    let rules = file.map(|file| rules_in(&file.to_string_lossy(), "--rules FILE")).transpose()?;
+    let (engine, queues) = (rule_engine(&setup), setup.queues);
+    let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
+    let explained = analyzer.explain(&Target::flow(key), &Question::default());
+    let (interface, socket) = (args.model.interface(), args.places.control.as_deref());
+    let mut found = places::locate(&key, &explained, interface, socket)?;
+    found.rules = rules.map_or_else(Vec::new, |rules| {
+        rule_places::fit(&rules, &key, &explained.adapter, engine, queues)
+    });
+    match args.json {
+        true => output::json(places::SCHEMA, &found),
+        false => output::text(&places::text(&found)),
+    }
 }
 
 /// Splits `CAPTURE:PACKETNUMBER`, if the part before the last colon is an existing file or FIFO.

@@ -5,8 +5,8 @@
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Queues, SwitchWhy, Tables,
-    Trace,
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Queues, Steer, SwitchWhy,
+    Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_rfc2544::document::{Comparison, Document};
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 59] = [
+const ALL: [Printed; 64] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -57,8 +57,10 @@ const ALL: [Printed; 59] = [
     row("show-queues", show::QUEUES, document::<Queues>),
     row("show-cores", show::CORES, document::<Cores>),
     row("show-controllers", show::CONTROLLERS, document::<Controllers>),
+    row("show-steer", show::STEER, document::<Steer>),
     row("top", top::SCHEMA, document::<top::State>),
     row("trace", trace::SCHEMA, document::<Trace>),
+    row("explain-where", explain::places::SCHEMA, document::<explain::places::Where>),
     row("switch-show", switch::SHOW, document::<switch::Show>),
     row("switch-description", switch::DESCRIPTION, document::<switch::Description>),
     row("switch-flows", switch::FLOWS, document::<switch::Flows>),
@@ -101,6 +103,21 @@ const ALL: [Printed; 59] = [
     row("bench-compare", bench::compare::SCHEMA, document::<Comparison>),
     row("bench-rfc2889", bench::rfc2889::SCHEMA, document::<Found>),
     row("bench-generate", bench::generate::SCHEMA, document::<Sent>),
+    row(
+        "bench-steer-requests",
+        bench::steer::REQUESTS,
+        document::<flowyard_bench::steer::requests::Results>,
+    ),
+    row(
+        "bench-steer-order",
+        bench::steer::ORDER,
+        document::<flowyard_bench::steer::order::Results>,
+    ),
+    row(
+        "bench-steer-survival",
+        bench::steer::SURVIVAL,
+        document::<flowyard_bench::steer::survival::Results>,
+    ),
     row("nic", nic::SCHEMA, document::<nic::Report<'_>>),
     row("nic-keys", nic::KEYS, document::<nic::Keys>),
     row("nic-sweep", nic::SWEEP, document::<nic::Points>),

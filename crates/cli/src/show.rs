@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Queues, Request, Tables,
+    Controllers, Cores, Drops, Elephants, Flows, Queues, Request, Steer, Tables,
 };
 use flowyard_report::{Style, Table};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
+pub(crate) mod steer;
 pub(crate) mod tables;
 
 #[derive(clap::Args)]
@@ -20,6 +21,7 @@ Examples:
   flowyard show queues
   flowyard show tables --entries 20
   flowyard show flows --seconds 5 --json
+  flowyard show steer --json
   flowyard show drops --control /run/flowyard/yard.sock")]
 pub(crate) struct Args {
     /// What to show
@@ -67,6 +69,8 @@ enum What {
     Cores,
     /// Connections of a switch to its OpenFlow controllers
     Controllers,
+    /// Frames that `flowyard steer` steers, by queue and stage, drops in front of CPUs, and flows learned
+    Steer,
 }
 
 /// Names and versions of the JSON documents; see docs/schema.
@@ -77,6 +81,7 @@ pub(crate) const DROPS: &str = "flowyard.show.drops/2";
 pub(crate) const QUEUES: &str = "flowyard.show.queues/2";
 pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
+pub(crate) const STEER: &str = "flowyard.show.steer/1";
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if let (Some(_), false) = (args.entries, matches!(args.what, What::Tables)) {
@@ -122,6 +127,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Controllers => {
             let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;
             ask.print(CONTROLLERS, &all, |all| vec![tables::controllers(all)])
+        }
+        What::Steer => {
+            let all: Steer = client.ask(&Request::Steer).map_err(refused)?;
+            ask.print(STEER, &all, |all| steer::tables(all, None))
         }
     }
 }

@@ -9,21 +9,26 @@ use clap::ValueEnum;
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
-    Attached, Counts, Error, Follow, Policy, Program, QUEUES_MOST, Reason, Ring, online_cpus,
+    Attached, Counts, Error, Follow, GroupCounts, Happened, PinError, Policy, QUEUES_MOST, Reason,
+    Ring, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-mod elephants;
-
-use crate::args::{HashFunction, UdpFields, rules_in};
+use crate::args::{HashFunction, QuicArgs, UdpFields, rules_in};
+use crate::host;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
-use crate::{clock, host};
+
+mod daemon;
+mod elephants;
+mod pinned;
+mod sockets;
 
 use elephants::Elephants;
+use sockets::{Groups, Shared};
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.steer/1";
@@ -35,14 +40,21 @@ Examples:
   flowyard steer eth0 --cpus 2,3,4,5 --inner
   flowyard steer eth0 --policy rfs
   flowyard steer eth0 --policy rfs --elephants --elephant-cpus 7
+  flowyard steer eth0 --quic --sockets 1234:443
   flowyard steer eth0 --rules rules.txt --seconds 60 --json
+  flowyard steer eth0 --policy atr --pin --metrics 9465
+  flowyard steer eth0 --stop
 
 An XDP program computes the queue of each frame, as an adapter with RSS and rules does, and the kernel receives the
-frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Nothing is left
-behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
+frame on the CPU of that queue: queue 0 is the first CPU of --cpus, and so on. Programs need no change. Without --pin,
+nothing is left behind when the command ends, also if it is killed. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and Linux 5.15.
 
 On a veth, the other end must compute its checksums: ethtool -K PEER tx off. Otherwise the kernel drops every
-redirected TCP segment, because it takes the missing checksum for a wrong one.")]
+redirected TCP segment, because it takes the missing checksum for a wrong one.
+
+With --pin, frames are steered on when the command ends, and the next start with --pin takes over without losing or
+reordering frames; --stop ends that. While the command runs, 'flowyard show steer', 'flowyard top' and 'flowyard
+trace FLOW' ask it.")]
 pub(crate) struct Args {
     /// The interface
     #[arg(value_name = "IFACE")]
@@ -105,9 +117,40 @@ pub(crate) struct Args {
     #[arg(long)]
     inner: bool,
 
+    /// Hash the home address and the type 2 routing header of IPv6 in place of the header's addresses
+    #[arg(long)]
+    ipv6_ex: bool,
+
+    #[command(flatten)]
+    quic: QuicArgs,
+
+    /// Sockets of process PID, and of its descendants, that share PORT (SO_REUSEPORT): each packet goes to one whose
+    /// thread runs on the CPU that processes the packet (may be repeated)
+    #[arg(long, value_name = "PID:PORT")]
+    sockets: Vec<Shared>,
+
     /// Number of frames that wait for a CPU at most; more are dropped
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=16384))]
     queue_frames: u32,
+
+    /// Steer on when the command ends, and take over what an earlier start has pinned: in DIR, a folder of a BPF file
+    /// system [default: /sys/fs/bpf/flowyard/IFACE]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    #[allow(clippy::option_option, reason = "the option has an optional value")]
+    pin: Option<Option<PathBuf>>,
+
+    /// Remove what --pin has left: the programs, the flows and the counters
+    #[arg(long, conflicts_with_all = ["policy", "rules", "cpus", "seconds", "json", "metrics"])]
+    stop: bool,
+
+    /// Path of the control socket for show, top and trace, or none [default: /run/flowyard/steer-IFACE.sock, or
+    /// $XDG_RUNTIME_DIR/flowyard/steer-IFACE.sock for users other than root]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus at this address; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
 
     /// Stop after this many seconds [default: at SIGINT or SIGTERM]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -135,42 +178,51 @@ pub(crate) struct Steered {
     attached: Attached,
     /// Time from attaching to the end, in seconds.
     seconds: f64,
-    /// The frames of each queue.
+    /// The folder of the pins; absent if the program ended with the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pins: Option<String>,
+    /// The frames of each queue; with pins, since the program was first attached.
     queues: Vec<Counts>,
-    /// The ring of each CPU, in which its frames wait.
-    rings: Vec<Ring>,
-    /// What `--elephants` did.
+    /// The groups of sockets of `--sockets`.
+    sockets: Vec<GroupCounts>,
+    /// The ring of each CPU in the time of the command; absent if the kernel does not let programs see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rings: Option<Vec<Ring>>,
+    /// What learners and `settle` did.
+    flows: Happened,
+    /// What `--elephants` did in the time of the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     elephants: Option<Elephants>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let policy = args.policy()?;
+    if args.stop {
+        return pinned::stop(args);
+    }
+    let mut policy = args.policy()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed("signals"))?;
     }
-    let mut program = Program::load(&policy, args.queue_frames).map_err(stopped)?;
-    let attached = program.attach(&args.interface).map_err(stopped)?;
-    args.started(attached);
-    let clock = clock::new();
+    let sockets = daemon::Sockets::open(args)?;
+    let pins = pinned::open(args, &mut policy)?;
+    let daemon = Arc::new(daemon::Daemon::start(args, policy, pins)?);
+    let mut groups = Groups::attach(&args.sockets)?;
+    let _served = sockets.serve(&daemon)?;
+    args.started(daemon.attached());
     let end = args.seconds.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
     let mut elephants = Elephants::default();
-    while !stop.load(Ordering::Relaxed) && clock() < end {
+    while !stop.load(Ordering::Relaxed) && daemon.now() < end {
         std::thread::sleep(Duration::from_millis(20));
-        for decision in program.watch(clock()).map_err(stopped)? {
+        for decision in daemon.watch().map_err(stopped)? {
             output::note(&decision.to_string());
             elephants.count(&decision);
         }
+        groups.tend(daemon.now())?;
     }
-    let steered = Steered {
-        interface: args.interface.clone(),
-        attached,
-        seconds: clock() as f64 / 1e9,
-        queues: program.counts().map_err(stopped)?,
-        rings: program.rings().map_err(stopped)?,
-        elephants: policy.elephants.is_some().then(|| elephants.with(&program)),
-    };
+    let mut steered = daemon.steered().map_err(stopped)?;
+    steered.sockets = groups.counts()?;
+    steered.elephants = args.elephants.is_some().then(|| elephants.with(daemon.elephants()));
     if args.json {
         return output::json(SCHEMA, &steered);
     }
@@ -200,7 +252,11 @@ impl Args {
                 "{name} is a veth: its other end must compute checksums (ethtool -K PEER tx off), or TCP to this host hangs"
             ));
         }
-        output::note(&format!("steering the frames of {name}; Ctrl-C stops it"));
+        let end = match self.pin {
+            None => "Ctrl-C stops it".to_owned(),
+            Some(_) => format!("it goes on after Ctrl-C; 'flowyard steer {name} --stop' stops it"),
+        };
+        output::note(&format!("steering the frames of {name}; {end}"));
     }
 
     fn policy(&self) -> Result<Policy, Stop> {
@@ -227,6 +283,8 @@ impl Args {
         policy.key = self.key()?;
         policy.hfunc = self.rss_hash.model();
         policy.fields = self.udp.apply(policy.fields);
+        policy.quic = self.quic.quic()?;
+        policy.hashes_ipv6_ex = self.ipv6_ex;
         policy.follow = match self.policy {
             Some(PolicyName::Atr) => Some(Follow::Senders { sample: self.sample }),
             Some(PolicyName::Rfs) => Some(Follow::Readers),
@@ -297,7 +355,12 @@ fn cpus(list: &str, option: &str) -> Result<Vec<u32>, Stop> {
 /// Bad input, or a failure of the system.
 fn stopped(error: Error) -> Stop {
     match error {
-        Error::Policy(_) | Error::NoInterface(_) | Error::Cpu { .. } => bad_input(error),
+        Error::Pin(PinError::Io { .. }) => Stop::Failed(error.into()),
+        Error::Policy(_)
+        | Error::NoInterface(_)
+        | Error::Cpu { .. }
+        | Error::Mtu { .. }
+        | Error::Pin(_) => bad_input(error),
         error => Stop::Failed(error.into()),
     }
 }
@@ -320,16 +383,15 @@ fn text(steered: &Steered) -> String {
         cells.extend(Reason::ALL.map(of));
         table.push(cells.into_iter().map(Cell::new));
     }
-    let dropped = |ring: &Ring| match ring.dropped {
-        Some(0) => None,
-        Some(frames) => Some(format!(
-            "CPU {}: {frames} frames found its ring full and were dropped (--queue-frames)\n",
-            ring.cpu
-        )),
-        None => Some(format!("CPU {}: not known what its ring dropped\n", ring.cpu)),
-    };
-    let rings: String = steered.rings.iter().filter_map(dropped).collect();
+    let dropped = |ring: &&Ring| ring.dropped > 0;
+    let dropped = steered.rings.iter().flatten().filter(dropped).map(|ring| {
+        let Ring { cpu, dropped, .. } = ring;
+        format!(
+            "CPU {cpu}: {dropped} frames found its ring full and were dropped (--queue-frames)\n"
+        )
+    });
+    let rings: String = dropped.collect();
     let own: String = steered.elephants.iter().map(ToString::to_string).collect();
-    let head = format!("{}: {:.1} s\n\n", steered.interface, steered.seconds);
-    format!("{head}{}{rings}{own}", table.to_text(&style()))
+    let [queues, sockets] = [table.to_text(&style()), sockets::text(&steered.sockets)];
+    format!("{}: {:.1} s\n\n{queues}{rings}{own}{sockets}", steered.interface, steered.seconds)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 /// Why a command stopped early.
+#[derive(Debug)]
 pub(crate) enum Stop {
     /// Wrong arguments or files. One line that names the place and the fix. Status 2.
     BadInput(String),

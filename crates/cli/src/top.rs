@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use flowyard_operate::client::Client;
 use flowyard_operate::client::ClientError;
-use flowyard_operate::protocol::{Cores, Drops, Elephants, Lb, Queues, Request, Tables};
+use flowyard_operate::protocol::{Cores, Drops, Elephants, Lb, Queues, Request, Steer, Tables};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
 use self::view::{Key, View};
-use crate::show::{AskArgs, refused, tables};
+use crate::show::{self, AskArgs, refused, tables};
 use crate::stop::{Stop, bad_input};
 
 mod view;
@@ -67,12 +67,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return Err(bad_input("--interval: must be 0.05 to 3600 seconds"));
     }
     let mut client = args.ask.connect()?;
+    match client.ask::<Steer>(&Request::Steer) {
+        Ok(_) => {
+            let query = |client: &mut Client| client.ask(&Request::Steer).map_err(refused);
+            watch(args, show::STEER, &mut client, query, |now: &Steer, before| {
+                show::steer::tables(now, Some(before))
+            })
+        }
+        Err(ClientError::Refused(_)) => watch(args, SCHEMA, &mut client, query, all_tables), // a yard
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// Prints the state once, or draws it until the user quits.
+fn watch<S: serde::Serialize>(
+    args: &Args,
+    schema: &'static str,
+    client: &mut Client,
+    query: impl Fn(&mut Client) -> Result<S, Stop>,
+    all_tables: impl Fn(&S, &S) -> Vec<flowyard_report::Table>,
+) -> Result<(), Stop> {
     let interval = Duration::from_secs_f64(args.interval);
-    let mut before = query(&mut client)?;
+    let mut before = query(client)?;
     if args.once || args.ask.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(interval);
-        let now = query(&mut client)?;
-        return args.ask.print(SCHEMA, &now, |now| all_tables(now, &before));
+        let now = query(client)?;
+        return args.ask.print(schema, &now, |now| all_tables(now, &before));
     }
     let _screen = Screen::enter()?;
     let clock = crate::clock::new();
@@ -92,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             }
             None if clock() < next => {} // the terminal was resized
             None => {
-                let now = query(&mut client)?;
+                let now = query(client)?;
                 let style = crate::output::style();
                 let tables = all_tables(&now, &before);
                 let texts: Vec<_> = tables.iter().map(|table| table.to_text(&style)).collect();

@@ -13,20 +13,22 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use flowyard_front::Kernel;
 use flowyard_lb::{Balance, Control, Hub};
 use flowyard_openflow::change::Lookups;
 use flowyard_ports::live::OpenError;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
-use flowyard_ports::port::live;
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
+use flowyard_ports::port::{live, memif};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Router, burn};
+use flowyard_yard::front::{Drains, Front};
 use flowyard_yard::work::Work;
 use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, offload};
 
 /// The reason why an engine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,9 @@ pub enum BuildError {
         /// The failure, and how to fix it.
         error: OpenError,
     },
+    /// Nothing can answer in front of the ports.
+    #[error("[offload]: {0}")]
+    Offload(#[from] flowyard_front::Error),
     /// There is not enough memory for the packet pool.
     #[error(
         "the memory for the packet pool, {mib} MiB, is not available; raise the limit of the process (ulimit -v) \
@@ -109,6 +114,7 @@ impl Setup {
                 mib: self.blueprint.pool_bytes().div_ceil(1 << 20),
             })?,
         };
+        let front = self.offload.clone().map(Kernel::load).transpose()?;
         for (number, body) in (0..).zip(&self.ports) {
             let both = parts.ports.keys().any(|(port, _)| *port == number);
             let has_rx = both || parts.rx.contains_key(&number);
@@ -123,8 +129,17 @@ impl Setup {
                         parts.tx.insert(number, Box::new(tx));
                     }
                 }
-                PortBody::Live(_) if has_tx => {}
+                PortBody::Live(_) | PortBody::Memif(_) if has_tx => {}
+                PortBody::Memif(port) => {
+                    let halves = memif::open(port, log)
+                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let cores = &self.blueprint.ports[usize::from(number)].cores;
+                    for (core, halves) in cores.iter().zip(halves) {
+                        parts.ports.insert((number, *core), halves);
+                    }
+                }
                 PortBody::Live(port) => {
+                    let port = &offload::behind(port, front.as_ref());
                     let halves = live::open(port, &pool, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
                     let cores = &self.blueprint.ports[usize::from(number)].cores;
@@ -135,7 +150,9 @@ impl Setup {
             }
         }
         parts.pool = Some(pool);
-        let works = self.works(parts.clock.as_ref(), &mut parts.control);
+        let front = front.map(|front| front as Arc<dyn Front>);
+        let works = self.works_behind(parts.clock.as_ref(), &mut parts.control, front.as_ref());
+        parts.front = front.map(|front| (front, Arc::new(Drains::new(self.blueprint.cores))));
         for (core, work) in (0..).zip(works) {
             parts.work.entry(core).or_insert(work);
         }
@@ -149,6 +166,15 @@ impl Setup {
         &self,
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
+    ) -> Vec<Box<dyn Work>> {
+        self.works_behind(clock, control, None)
+    }
+
+    fn works_behind(
+        &self,
+        clock: Option<&Clock>,
+        control: &mut Vec<Arc<dyn ControlPlane>>,
+        front: Option<&Arc<dyn Front>>,
     ) -> Vec<Box<dyn Work>> {
         let Blueprint { cores, ref ports, ref queues, secret, .. } = self.blueprint;
         let all: Vec<Box<dyn Work>> = match &self.work {
@@ -178,14 +204,14 @@ impl Setup {
                 }) else {
                     return Vec::new();
                 };
-                let all = Balance::group(&hub, cores.into(), settings);
+                let all = Balance::group_behind(&hub, cores.into(), settings, front);
                 all.into_iter().map(|balance| Box::new(balance) as _).collect()
             }
             WorkPlan::Switch(settings) => {
                 let Some(hub) = find_or(control, || Some(SwitchHub::new(settings.clone()))) else {
                     return Vec::new();
                 };
-                hub.group().into_iter().map(|switch| Box::new(switch) as _).collect()
+                hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
             }
         };
         let busy = |work| match self.cost_ns {

@@ -70,6 +70,7 @@ pub(super) fn check(config: &Config) -> Checked {
     super::work::check(config)?;
     super::switch::check(config)?;
     super::balance::check(config)?;
+    super::offload::check(config)?;
     super::send::check(config)?;
     pool(config)
 }

@@ -3,8 +3,14 @@
 use std::io::ErrorKind;
 use std::ops::Range;
 
-use super::Source;
 use super::file::FileError;
+
+/// The text from which a configuration was read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
 
 /// An error in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -23,7 +23,7 @@
 //! keys and types, and `check` checks names and numbers. Errors of both name the line, the column
 //! and the fix.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -44,6 +44,8 @@ mod health;
 mod list;
 mod live;
 pub mod names;
+mod offload;
+mod port;
 mod resolve;
 mod rule;
 mod secret;
@@ -58,14 +60,17 @@ pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
 pub use list::{ListConfig, OpConfig, TagConfig};
+pub use offload::OffloadConfig;
+pub use port::PortConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub use words::hex;
 pub use words::{
-    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, ModeWord, Order, PortKind,
+    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, ModeWord, Order, PortKind, RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -112,6 +117,8 @@ pub struct Config {
     pub sim: SimConfig,
     /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
+    /// What answers in front of the ports.
+    pub offload: Option<Spanned<OffloadConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,
@@ -121,13 +128,6 @@ pub struct Config {
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
-}
-
-/// The text from which a configuration was read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Source {
-    name: String,
-    text: String,
 }
 
 /// `[yard]`
@@ -186,63 +186,6 @@ impl Default for YardConfig {
             metrics: None,
         }
     }
-}
-
-/// `[[port]]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortConfig {
-    /// Its name.
-    pub name: Spanned<String>,
-    /// Its kind.
-    pub kind: PortKind,
-    /// The core that owns it.
-    #[serde(default = "core_0")]
-    pub core: Spanned<u16>,
-    /// The cores that own a port on an interface, each with a receive and a transmit queue of its
-    /// own; in place of `core`.
-    pub cores: Option<Spanned<Vec<Spanned<u16>>>>,
-    /// The interface; kinds `af_packet`, `af_xdp` and `tap`.
-    pub interface: Option<Spanned<String>>,
-    /// `af_xdp`: the interface's queue for each core; by default 0, 1, ...
-    pub queues: Option<Spanned<Vec<u32>>>,
-    /// `af_xdp`: the frames that are taken from the kernel, see [`flowyard_ports::af_xdp::Rule`].
-    #[serde(rename = "match")]
-    pub rules: Option<Spanned<Vec<Spanned<String>>>>,
-    /// `af_xdp`: whether frames are copied, and by which side.
-    pub mode: Option<Spanned<ModeWord>>,
-    /// `af_xdp`: whether the checksums of TCP and UDP are computed again, for frames of senders on
-    /// the same machine.
-    pub complete_checksums: Option<Spanned<bool>>,
-    /// `af_packet`: how received frames are distributed to cores.
-    pub fanout: Option<Spanned<FanoutWord>>,
-    /// `af_packet` and `af_xdp`: the number of frames in the kernel's rings.
-    pub ring_frames: Option<Spanned<u32>>,
-    /// The MTU that the interface gets; `tap`.
-    pub mtu: Option<Spanned<u32>>,
-    /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
-    pub interface_mac: Option<Spanned<String>>,
-    /// `tap`: how the host chooses a queue to send by.
-    pub host_queue: Option<Spanned<HostQueueWord>>,
-    /// The capture that the port receives; by default it receives nothing.
-    #[serde(rename = "in")]
-    pub input: Option<PathBuf>,
-    /// The capture that the port writes; by default transmitted frames are counted and discarded.
-    #[serde(rename = "out")]
-    pub output: Option<Spanned<PathBuf>>,
-    /// The rate at which `in` is received: `fast`, `capture`, or frames per second.
-    pub pace: Option<Spanned<String>>,
-    /// Kind `mem`: how often `in` is received in all.
-    pub repeat: Option<Spanned<u32>>,
-    /// The capacity of its tx queue in frames.
-    #[serde(default = "window")]
-    pub window_frames: Spanned<u32>,
-    /// How frames that a table sends directly to the port are treated when its tx queue is full.
-    #[serde(default)]
-    pub full: FullWord,
-    /// Its MAC address, the source of routed frames: as `02:00:00:00:00:01`. The default is
-    /// 02:00:00:00 and the port's number.
-    pub mac: Option<Spanned<String>>,
 }
 
 /// `[[queue]]`

@@ -1,16 +1,20 @@
 //! Checks and settings of ports on interfaces.
 
+use flowyard_memif as memif;
 use flowyard_ports::af_xdp::{self, Rule, Rules};
 use flowyard_ports::{af_packet, live, tap};
 use toml::Spanned;
 
-use super::{Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind};
+use super::{
+    Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind, RoleWord,
+};
 use flowyard_pool::LONGEST_LENDABLE;
 
 /// The default number of frames in a ring: of AF_XDP, and of AF_PACKET, whose frames wait only in
 /// the ring.
 const RING_FRAMES: u32 = 2048;
 const PACKET_RING_FRAMES: u32 = 4096;
+const MEMIF_RING_FRAMES: u32 = 1024;
 
 const UPLINK_FIX: &str = "name another interface, or use --yes-this-is-my-uplink";
 
@@ -111,6 +115,28 @@ impl PortConfig {
         }
     }
 
+    /// The connection of a memif port. `buffer_bytes` is the length of the yard's buffers.
+    pub(crate) fn memif_settings(&self, buffer_bytes: usize) -> memif::Settings {
+        let text = |value: &Option<Spanned<String>>| {
+            value.as_ref().map(|value| value.get_ref().clone()).unwrap_or_default()
+        };
+        let role = match self.role.as_ref().map(|word| *word.get_ref()).unwrap_or_default() {
+            RoleWord::Server => memif::Role::Server,
+            RoleWord::Client => memif::Role::Client,
+        };
+        let ring = self.ring_frames.as_ref().map_or(MEMIF_RING_FRAMES, |frames| *frames.get_ref());
+        memif::Settings {
+            role,
+            socket: text(&self.socket).into(),
+            id: self.id.as_ref().map_or(0, |id| *id.get_ref()),
+            name: self.name.get_ref().clone(),
+            secret: text(&self.secret).into_bytes(),
+            queues: self.owners().count() as u16,
+            log2_ring: ring.trailing_zeros() as u8,
+            buffer_bytes: u32::try_from(buffer_bytes).unwrap_or(u32::MAX),
+        }
+    }
+
     /// The frames that it takes from the kernel.
     pub(crate) fn xdp_rules(&self) -> Rules {
         let words = self.rules.as_ref().map_or(&[][..], |rules| rules.get_ref());
@@ -140,15 +166,8 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     if !port.kind.is_live() {
         return Ok(());
     }
-    let kind = port.kind.name();
-    let Some(interface) = &port.interface else {
-        let what = format!("this {kind} port has no interface");
-        return Err(config.error(port.name.span(), what, "add 'interface = \"...\"'"));
-    };
-    let name = interface.get_ref();
-    if name.is_empty() || name.len() > 15 || name.contains(['/', '%', ' ', '\0']) {
-        let what = format!("'{name}' is not a valid name of an interface");
-        return Err(config.error(interface.span(), what, "write 1 to 15 letters and digits"));
+    if port.kind != PortKind::Memif {
+        interface(config, port)?;
     }
     if let Some(cores) = &port.cores {
         let mut seen = std::collections::HashSet::new();
@@ -188,25 +207,87 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     }
     match port.kind {
         PortKind::AfXdp => af_xdp(config, port),
+        PortKind::Memif => memif(config, port),
         _ => Ok(()),
     }
 }
 
+fn interface(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    let Some(interface) = &port.interface else {
+        let what = format!("this {} port has no interface", port.kind.name());
+        return Err(config.error(port.name.span(), what, "add 'interface = \"...\"'"));
+    };
+    let name = interface.get_ref();
+    if name.is_empty() || name.len() > 15 || name.contains(['/', '%', ' ', '\0']) {
+        let what = format!("'{name}' is not a valid name of an interface");
+        return Err(config.error(interface.span(), what, "write 1 to 15 letters and digits"));
+    }
+    Ok(())
+}
+
+fn memif(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    let Some(socket) = &port.socket else {
+        let what = "this memif port has no socket";
+        return Err(config.error(
+            port.name.span(),
+            what,
+            "add 'socket = \"/run/flowyard/memif.sock\"'",
+        ));
+    };
+    let path = socket.get_ref();
+    if path.is_empty() || path.len() > 107 || path.contains('\0') {
+        let what = format!("'{path}' is not a valid path of a socket");
+        return Err(config.error(socket.span(), what, "write 1 to 107 characters"));
+    }
+    if let Some(secret) = port.secret.as_ref().filter(|secret| secret.get_ref().len() > 24) {
+        let what = format!("a secret of {} bytes is not possible", secret.get_ref().len());
+        return Err(config.error(secret.span(), what, "write at most 24"));
+    }
+    if let Some(frames) = port.ring_frames.as_ref().filter(|frames| *frames.get_ref() > 16_384) {
+        let what = format!("a memif ring of {} descriptors is not possible", frames.get_ref());
+        return Err(config.error(frames.span(), what, "write at most 16384"));
+    }
+    let settings = port.memif_settings(*config.yard.buffer_bytes.get_ref());
+    let (queues, log2_ring) = (settings.queues, settings.log2_ring);
+    let layout =
+        memif::Layout { rings: (queues, queues), log2_ring, buffer_bytes: settings.buffer_bytes };
+    if settings.role == memif::Role::Client && layout.bytes().is_none() {
+        let what = "the rings of this memif port need more than 4 GiB";
+        let fix = "reduce 'ring_frames', or 'buffer_bytes' in [yard]";
+        return Err(config.error(port.name.span(), what, fix));
+    }
+    let same = |other: &&PortConfig| {
+        let twin = other.socket.as_ref().is_some_and(|other| other.get_ref() == path);
+        let role = other.memif_settings(0).role;
+        twin && role == memif::Role::Server && other.name != port.name
+    };
+    if settings.role == memif::Role::Server && config.ports().any(|other| same(&other)) {
+        let what = format!("another port listens at '{path}'");
+        return Err(config.error(socket.span(), what, "give each port a socket of its own"));
+    }
+    Ok(())
+}
+
 /// Rejects keys that only other kinds have.
 fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
-    use PortKind::{AfPacket, AfXdp, Mem, Pcap, Tap};
+    use PortKind::{AfPacket, AfXdp, Mem, Memif, Pcap, Tap};
     let live = &[AfPacket, AfXdp, Tap][..];
+    let many = &[AfPacket, AfXdp, Tap, Memif][..];
     let file = &[Mem, Pcap][..];
     // `None` for a key without a position of its own in the text.
     let keys = [
-        ("cores", port.cores.as_ref().map(Spanned::span), live),
+        ("cores", port.cores.as_ref().map(Spanned::span), many),
         ("interface", port.interface.as_ref().map(Spanned::span), live),
         ("queues", port.queues.as_ref().map(Spanned::span), &[AfXdp]),
         ("match", port.rules.as_ref().map(Spanned::span), &[AfXdp]),
         ("mode", port.mode.as_ref().map(Spanned::span), &[AfXdp]),
         ("complete_checksums", port.complete_checksums.as_ref().map(Spanned::span), &[AfXdp]),
         ("fanout", port.fanout.as_ref().map(Spanned::span), &[AfPacket]),
-        ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp]),
+        ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp, Memif]),
+        ("socket", port.socket.as_ref().map(Spanned::span), &[Memif]),
+        ("role", port.role.as_ref().map(Spanned::span), &[Memif]),
+        ("id", port.id.as_ref().map(Spanned::span), &[Memif]),
+        ("secret", port.secret.as_ref().map(Spanned::span), &[Memif]),
         ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap]),
         ("interface_mac", port.interface_mac.as_ref().map(Spanned::span), &[Tap]),
         ("host_queue", port.host_queue.as_ref().map(Spanned::span), &[Tap]),

@@ -16,6 +16,7 @@ use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::live::{LiveKind, LivePort, XdpPort};
+use flowyard_ports::port::memif::MemifPort;
 use flowyard_switch::SwitchSettings;
 use flowyard_works::Hop;
 use flowyard_yard::blueprint::{
@@ -38,6 +39,8 @@ pub struct Setup {
     pub work: WorkPlan,
     /// The additional time for which a core is kept busy with each frame; 0 is none.
     pub cost_ns: Nanos,
+    /// What XDP answers in front of the ports.
+    pub offload: Option<flowyard_front::Settings>,
 }
 
 /// The source and destination of a port's frames.
@@ -47,6 +50,8 @@ pub enum PortBody {
     Capture(CapturePort),
     /// An interface.
     Live(LivePort),
+    /// Memory that is shared with another process.
+    Memif(MemifPort),
 }
 
 /// A port on capture files.
@@ -127,6 +132,7 @@ impl Config {
             ports: (0..).zip(self.ports()).map(|(number, port)| self.body(number, port)).collect(),
             work: self.work_plan()?,
             cost_ns: self.work.get_ref().cost_ns(),
+            offload: self.offload(),
         })
     }
 
@@ -257,9 +263,18 @@ impl Config {
                 rules: port.xdp_rules(),
                 queues: (0..port.owners().count()).map(|at| port.queue_of(at)).collect(),
                 completes_checksums: port.completes_checksums(),
+                ahead: None,
             }),
             PortKind::Tap => {
                 LiveKind::Tap { settings: port.tap_settings(), host_queue: port.host_queue(pin) }
+            }
+            PortKind::Memif => {
+                return PortBody::Memif(MemifPort {
+                    number,
+                    name: port.name.get_ref().clone(),
+                    cores: port.owners().count(),
+                    settings: port.memif_settings(*self.yard.buffer_bytes.get_ref()),
+                });
             }
         };
         PortBody::Live(LivePort {
@@ -353,6 +368,7 @@ impl Config {
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
             ("[switch]", self.switch != new.switch),
+            ("[offload]", self.offload != new.offload),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }

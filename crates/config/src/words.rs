@@ -56,6 +56,8 @@ pub enum PortKind {
     AfXdp,
     /// An interface of the host for which the yard is the adapter.
     Tap,
+    /// Memory that is shared with another process, as VPP and DPDK do it.
+    Memif,
 }
 
 impl PortKind {
@@ -68,13 +70,14 @@ impl PortKind {
             Self::AfPacket => "af_packet",
             Self::AfXdp => "af_xdp",
             Self::Tap => "tap",
+            Self::Memif => "memif",
         }
     }
 
-    /// Whether the port is on an interface of the system.
+    /// Whether frames come from outside while the engine runs.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::AfPacket | Self::AfXdp | Self::Tap)
+        matches!(self, Self::AfPacket | Self::AfXdp | Self::Tap | Self::Memif)
     }
 }
 
@@ -103,6 +106,17 @@ pub enum HostQueueWord {
     Learned,
     /// The queue of the core that is pinned to the sending processor.
     Cpu,
+}
+
+/// The side of a `memif` port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleWord {
+    /// Listens at the socket.
+    #[default]
+    Server,
+    /// Connects to the socket, and owns the memory.
+    Client,
 }
 
 /// Whether the frames of an `af_xdp` port are copied.

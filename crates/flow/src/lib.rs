@@ -15,6 +15,7 @@
 pub mod learn;
 mod mix;
 pub mod parse;
+pub mod quic;
 mod secret;
 pub mod settle;
 pub mod steer;
@@ -23,6 +24,7 @@ pub mod toeplitz;
 
 pub use learn::Learn;
 pub use mix::fold;
+pub use quic::Quic;
 pub use secret::Secret;
 pub use settle::{Look, Settle, Tails};
 pub use steer::Steer;

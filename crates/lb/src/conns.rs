@@ -36,6 +36,7 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod beside;
 mod conn;
+mod fronted;
 mod index;
 mod key;
 mod lru;
@@ -47,6 +48,7 @@ mod wheel;
 
 use conn::{ANSWERED, NONE, STATE, TWO_WAY, UNESTABLISHED};
 pub use conn::{Conn, LocalPort, Progress};
+use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;
 use lru::Lru;
@@ -84,6 +86,8 @@ pub struct Conns {
     /// The hashes of entries that were removed, and are still listed.
     gone: Vec<u64>,
     timeouts: Timeouts,
+    /// The connections that are answered in front.
+    fronted: Option<Box<Fronted>>,
 }
 
 /// What is needed of a connection when it ends.
@@ -140,6 +144,7 @@ impl Conns {
             wheel: Wheel::new(),
             lru: Lru::new(),
             timeouts,
+            fronted: None,
         }
     }
 
@@ -307,6 +312,7 @@ impl Conns {
     /// be earlier than the list that the slot is in.
     fn turn(&mut self, slot: u32, state: State, establishes: bool, now: Nanos) {
         self.unlink(slot);
+        self.leave_front(slot);
         let conn = &mut self.slots[slot as usize];
         self.opening -= usize::from(conn.state() == State::Opening && state != State::Opening);
         conn.set_state(state);
@@ -329,6 +335,7 @@ impl Conns {
         if let Some(conn) = self.slots.get_mut(slot as usize) {
             conn.backend = backend;
         }
+        self.leave_front(slot);
     }
 
     /// The progress of the header of the connection in `slot`.
@@ -399,6 +406,7 @@ impl Conns {
     }
 
     fn put(&mut self, slot: u32, conn: Conn, end: End) {
+        self.leave_front(slot);
         self.opening += usize::from(conn.state() == State::Opening);
         self.room.came(end.service);
         self.slots[slot as usize] = conn;
@@ -424,6 +432,7 @@ impl Conns {
 
     /// Frees a slot that is in no list.
     fn release(&mut self, slot: u32, seed: u64) {
+        self.leave_front(slot);
         self.uncount(slot);
         self.unbind(slot);
         let hash = self.slots[slot as usize].key.hash(seed);
@@ -448,7 +457,7 @@ impl Conns {
         for _ in 0..budget {
             let Some(slot) = self.wheel.due(&mut self.slots, now) else { break };
             let conn = self.slots[slot as usize];
-            if wheel::tick(now) < conn.deadline {
+            if wheel::tick(now) < conn.deadline || self.renew(slot, now) {
                 self.wheel.link(&mut self.slots, slot);
                 continue;
             }

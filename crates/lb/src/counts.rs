@@ -56,6 +56,7 @@ pub struct Cell {
     in_bytes: AtomicU64,
     out_packets: AtomicU64,
     out_bytes: AtomicU64,
+    ahead: AtomicU64,
     drops: [AtomicU64; REASONS],
     evicted: [AtomicU64; Limit::ALL.len()],
     refused: [AtomicU64; Limit::ALL.len()],
@@ -74,6 +75,8 @@ pub struct Sum {
     pub out_packets: u64,
     /// Bytes of `out_packets`, with Ethernet headers.
     pub out_bytes: u64,
+    /// Packets among `in_packets` and `out_packets` that were answered in front of the balancer.
+    pub ahead_packets: u64,
     /// Packets dropped, by reason.
     pub drops: [u64; REASONS],
     /// Entries that were evicted for a new connection, by the limit that this had reached.
@@ -130,6 +133,18 @@ impl Cell {
         add(&self.out_bytes, bytes);
     }
 
+    /// Counts packets that were answered in front of the balancer: of the client, or replies.
+    pub fn answered_ahead(&self, is_in: bool, packets: u64, bytes: u64) {
+        let to = if is_in {
+            (&self.in_packets, &self.in_bytes)
+        } else {
+            (&self.out_packets, &self.out_bytes)
+        };
+        add(&self.ahead, packets);
+        add(to.0, packets);
+        add(to.1, bytes);
+    }
+
     /// Counts a drop; a `reason` of [`REASONS`] or more is ignored.
     #[inline]
     pub fn dropped(&self, reason: u16) {
@@ -156,6 +171,7 @@ impl Cell {
             in_bytes: load(&self.in_bytes),
             out_packets: load(&self.out_packets),
             out_bytes: load(&self.out_bytes),
+            ahead_packets: load(&self.ahead),
             drops: std::array::from_fn(|at| load(&self.drops[at])),
             evicted: std::array::from_fn(|at| load(&self.evicted[at])),
             refused: std::array::from_fn(|at| load(&self.refused[at])),
@@ -179,6 +195,7 @@ impl Sum {
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;
         self.out_bytes += other.out_bytes;
+        self.ahead_packets += other.ahead_packets;
         let add = |to: &mut [u64], more: &[u64]| {
             to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
         };

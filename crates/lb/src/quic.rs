@@ -15,6 +15,7 @@
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use flowyard_wire::quic as wire;
 
 /// The longest connection ID of QUIC version 1 without its first byte, in bytes.
 const LONGEST: usize = 19;
@@ -166,7 +167,8 @@ impl Reader {
     /// like a server's, so the caller must route by address if the server does not exist.
     #[must_use]
     pub fn route(&self, packet: &[u8]) -> Route {
-        connection_id(packet).and_then(|cid| self.read(cid)).map_or(Route::ByAddress, Route::Server)
+        let id = wire::destination(packet).and_then(|id| self.read(id.bytes));
+        id.map_or(Route::ByAddress, Route::Server)
     }
 
     /// The server ID in the connection ID at the start of `cid`, which may be longer.
@@ -188,18 +190,6 @@ impl Reader {
         }
         ServerId::new(&plain[..form.server])
     }
-}
-
-/// The destination connection ID. In a short header, whose length field is implicit, it is followed by
-/// the rest of the packet (RFC 8999).
-fn connection_id(packet: &[u8]) -> Option<&[u8]> {
-    let (first, rest) = packet.split_first()?;
-    if first & 0x80 == 0 {
-        return Some(rest);
-    }
-    let (_version, rest) = rest.split_first_chunk::<4>()?;
-    let (len, rest) = rest.split_first()?;
-    rest.get(..usize::from(*len))
 }
 
 /// The two halves of the Feistel network. If the length is odd, each half has four bits of the middle

@@ -25,6 +25,7 @@ use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{Work, todo};
 
+mod ahead;
 mod allowance;
 mod answers;
 mod back;
@@ -36,6 +37,7 @@ mod exit;
 mod explain;
 mod forward;
 mod fragments;
+mod fronted;
 mod hops;
 mod hub;
 mod keep;
@@ -94,6 +96,7 @@ impl Work for Balance {
                     self.whose.set(Some(way.backend));
                     self.forward(batch, lane, pool, way, hash);
                     self.went_in(batch, lane, bytes);
+                    self.offer(batch.actions[lane].to, &way, &batch.keys[lane], hash);
                 }
                 Missed::NoService => {
                     self.whose.set(None);
@@ -129,10 +132,12 @@ impl Work for Balance {
             }
             self.went_in(batch, lane, bytes);
         }
+        self.leave_front();
         now
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.look_ahead(now);
         if !self.speaks {
             return 0;
         }

@@ -1,4 +1,4 @@
-//! Control socket: a Unix stream socket that answers [`Request`]s, one per line.
+//! Control socket: a Unix stream socket that answers [`Request`]s, one per line, from a yard or from what else runs.
 //!
 //! ```text
 //!  bind  mode 0600 (0660 with a group); a socket on which no process listens is replaced
@@ -84,6 +84,27 @@ pub enum ControlError {
     },
 }
 
+/// What answers requests in the place of a yard.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer as JSON, or why there is none and how to go on. `gone` tells whether the client has closed the
+    /// connection, for requests that take time.
+    ///
+    /// # Errors
+    /// The request cannot be answered.
+    fn answer(
+        &self,
+        request: &Request,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<serde_json::Value, String>;
+}
+
+/// Who answers requests.
+#[derive(Clone)]
+enum Source {
+    Yard(Handle),
+    Other(Arc<dyn Answers>),
+}
+
 /// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
 pub struct Bound {
@@ -150,6 +171,18 @@ impl Bound {
     /// # Errors
     /// The thread cannot be started.
     pub fn serve(self, yard: Handle) -> io::Result<Control> {
+        self.serve_from(Source::Yard(yard))
+    }
+
+    /// As [`Self::serve`], for an instance that is not a yard.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn serve_answers(self, answers: Arc<dyn Answers>) -> io::Result<Control> {
+        self.serve_from(Source::Other(answers))
+    }
+
+    fn serve_from(self, source: Source) -> io::Result<Control> {
         let Self { file, listener } = self;
         let listener = Arc::new(listener);
         let stop = Arc::<AtomicBool>::default();
@@ -161,7 +194,7 @@ impl Bound {
                     return;
                 }
                 match stream {
-                    Ok(stream) => spawn(stream, &yard, &busy),
+                    Ok(stream) => spawn(stream, &source, &busy),
                     Err(error) => {
                         tracing::warn!(%error, "the control socket could not accept a connection");
                         thread::sleep(Duration::from_millis(100));
@@ -210,7 +243,7 @@ struct Busy {
     flows: Mutex<()>,
 }
 
-fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
+fn spawn(stream: UnixStream, source: &Source, busy: &Arc<Busy>) {
     if busy.connections.fetch_add(1, Ordering::AcqRel) >= MOST {
         busy.connections.fetch_sub(1, Ordering::AcqRel);
         let text = format!(
@@ -220,9 +253,9 @@ fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
         let _gone = reply::<()>(&stream, &Response::Error(text));
         return;
     }
-    let (yard, connection) = (yard.clone(), Arc::clone(busy));
+    let (source, connection) = (source.clone(), Arc::clone(busy));
     let serve = move || {
-        let _closed = converse(&stream, &yard, &connection);
+        let _closed = converse(&stream, &source, &connection);
         connection.connections.fetch_sub(1, Ordering::AcqRel);
     };
     if thread::Builder::new().name("control".into()).spawn(serve).is_err() {
@@ -231,7 +264,7 @@ fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
 }
 
 /// Answers line by line until the client closes the connection.
-fn converse(stream: &UnixStream, yard: &Handle, busy: &Busy) -> io::Result<()> {
+fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()> {
     stream.set_read_timeout(Some(WAIT))?;
     stream.set_write_timeout(Some(WAIT))?;
     let mut reader = BufReader::new(stream);
@@ -247,13 +280,30 @@ fn converse(stream: &UnixStream, yard: &Handle, busy: &Busy) -> io::Result<()> {
             return reply::<()>(stream, &Response::Error(text));
         }
         match serde_json::from_slice(&line) {
-            Ok(request) => answer(stream, yard, busy, &request)?,
+            Ok(request) => match source {
+                Source::Yard(yard) => answer(stream, yard, busy, &request)?,
+                Source::Other(other) => answer_other(stream, &**other, busy, &request)?,
+            },
             Err(error) => {
                 let text = format!("{error}; a request is one line such as {{\"ask\":\"queues\"}}");
                 reply::<()>(stream, &Response::Error(text))?;
             }
         }
     }
+}
+
+fn answer_other(
+    stream: &UnixStream,
+    other: &dyn Answers,
+    busy: &Busy,
+    request: &Request,
+) -> io::Result<()> {
+    let _one = match (request, busy.trace.try_lock()) {
+        (Request::Trace(_), Ok(one)) => Some(one),
+        (Request::Trace(_), Err(_)) => return taken(stream, "trace"),
+        _ => None,
+    };
+    either(stream, other.answer(request, &|| is_closed(stream)))
 }
 
 fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) -> io::Result<()> {
@@ -276,6 +326,9 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
         Request::SwitchSnoop { from } => either(stream, switch::snoop(yard, *from)),
         Request::Controllers => either(stream, switch::controllers(yard)),
+        Request::Steer | Request::SteerWhere { .. } => {
+            either::<()>(stream, Err("this instance is a yard, not 'flowyard steer'".into()))
+        }
         Request::LbDrain { service, backend, undo } => {
             either(stream, lb::drain(yard, service, backend, !undo))
         }

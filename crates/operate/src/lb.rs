@@ -38,6 +38,7 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
         connections: of.connections,
         opening: of.opening,
         unestablished: of.unestablished,
+        offloaded: of.in_front,
         capacity: of.capacity,
     });
     Ok(Lb {
@@ -140,6 +141,7 @@ fn counters(sum: &Sum) -> LbCounts {
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,
         out_bytes: sum.out_bytes,
+        offloaded_packets: sum.ahead_packets,
         drops: DropReason::ALL.into_iter().filter_map(reason).collect::<BTreeMap<_, _>>(),
         evicted: by_limit(&sum.evicted),
         refused: by_limit(&sum.refused),

@@ -14,8 +14,10 @@ mod engine;
 mod http;
 mod lb;
 mod page;
+mod steer;
 mod switch;
 mod text;
 
 pub use http::{Metrics, MetricsError, address};
 pub use page::page;
+pub use steer::steer_page;

@@ -13,9 +13,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod lb;
+mod steer;
 mod switch;
 
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
+pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
 pub use switch::{
     Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchPort, SwitchWhy,
 };
@@ -70,6 +72,14 @@ pub enum Request {
     },
     /// The connections of a switch to its controllers: [`Controllers`].
     Controllers,
+    /// The state of an interface that `flowyard steer` steers: [`Steer`].
+    Steer,
+    /// Where `flowyard steer` sends a flow: [`SteerWhere`].
+    #[serde(rename = "steer_where")]
+    SteerWhere {
+        /// A flow, as `tcp 10.0.0.1:40000 > 10.0.0.2:443`.
+        flow: String,
+    },
     /// Drains a backend, or ends that: [`LbChange`].
     #[serde(rename = "lb_drain")]
     LbDrain {

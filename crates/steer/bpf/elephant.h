@@ -9,8 +9,8 @@
 #define WAYS 4
 #define SETS 64
 
-/* What user space says. `every` is 0 if nobody watches. */
-struct watch {
+/* What user space says. `every` is 0 if nothing is to be sampled. */
+struct sampling {
 	u32 window; /* number of the present window */
 	u32 every;  /* one of N frames is sampled */
 	u32 owned;  /* number of flows with a queue of their own */
@@ -34,9 +34,9 @@ struct sketch {
 struct {
 	NUMBER(type, MAP_ARRAY);
 	TYPE(key, u32);
-	TYPE(value, struct watch);
+	TYPE(value, struct sampling);
 	NUMBER(max_entries, 1);
-} watch SEC(".maps");
+} sampling SEC(".maps");
 
 /* By the last bit of the window's number. */
 struct {
@@ -62,20 +62,20 @@ struct {
 	NUMBER(max_entries, 64);
 } owned SEC(".maps");
 
-INLINE const struct watch *watching(void)
+INLINE const struct sampling *sampler(void)
 {
 	u32 zero = 0;
-	const struct watch *w = map_lookup(&watch, &zero);
+	const struct sampling *w = map_lookup(&sampling, &zero);
 	return w && w->every ? w : NULL;
 }
 
-INLINE int is_taken(const struct watch *w, u32 queue)
+INLINE int is_taken(const struct sampling *w, u32 queue)
 {
 	return w->taken[queue / 64 % (QUEUES_MOST / 64)] >> queue % 64 & 1;
 }
 
 /* The flow's own queue, or STAY. */
-INLINE u32 own_queue(const struct watch *w, const struct key *flow)
+INLINE u32 own_queue(const struct sampling *w, const struct key *flow)
 {
 	const u32 *queue = w->owned ? map_lookup(&owned, flow) : NULL;
 	return queue ? *queue : STAY;
@@ -93,7 +93,7 @@ INLINE int is_way_of(const struct way *way, const struct key *flow)
 INLINE void sample(const struct last *l, u64 bytes)
 {
 	u32 zero = 0;
-	const struct watch *w = watching();
+	const struct sampling *w = sampler();
 	u32 *gap = map_lookup(&gaps, &zero);
 	if (!w || !gap)
 		return;

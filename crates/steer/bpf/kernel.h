@@ -22,6 +22,7 @@ typedef unsigned long long u64;
 #define MAP_PERCPU_ARRAY 6
 #define MAP_LRU_HASH 9
 #define MAP_CPUMAP 16
+#define MAP_RINGBUF 27
 
 #define XDP_ABORTED 0
 #define XDP_DROP 1
@@ -43,11 +44,14 @@ static u64 (*time_ns)(void) = (void *)5;
 static u32 (*random)(void) = (void *)7;
 static u32 (*this_cpu)(void) = (void *)8;
 static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
+static long (*ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
 struct bpf_timer;
 static long (*timer_init)(struct bpf_timer *timer, void *map, u64 clock) = (void *)169;
 static long (*timer_set)(struct bpf_timer *timer, void *callback) = (void *)170;
 static long (*timer_start)(struct bpf_timer *timer, u64 after, u64 flags) = (void *)171;
 static long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+/* The length of a frame in several pieces: Linux 5.18. */
+static u64 (*whole_length)(struct xdp_md *ctx) = (void *)188;
 
 /* Network order, on a little-endian machine. */
 INLINE u16 be16(const u8 *at)

@@ -45,6 +45,9 @@ struct walk {
 	u32 next, next_arg, next_id; /* the payload, if it is a tunnel's: its first step, and its VNI or the like */
 	u32 zero_length; /* the length field of the IP header is zero */
 	u32 tags;        /* so far */
+	u32 home, routing2; /* offsets of the address in a home address option, and in a routing header of type 2 */
+	u32 datagram;       /* offset of the payload of UDP */
+	u32 reserved;
 };
 
 /* Frames are looked at up to here: nothing that XDP receives in one piece is longer. */
@@ -314,46 +317,7 @@ INLINE void ipv6(struct xdp_md *ctx, struct walk *w)
 	}
 }
 
-/* Looks at up to 256 of the hop-by-hop options of `size` bytes at the cursor: whether a jumbo payload option ends the
- * parse, because it contradicts the length field or says what fits there; -1 if there are more options. */
-OUTLINE int jumbo(struct xdp_md *ctx, struct walk *w, u32 size)
-{
-	if (!w)
-		return 0;
-	for (u32 i = 0; i < 256; i++) {
-		u64 at = w->option;
-		if (at + 2 > size)
-			return 0;
-		const u8 *p = bytes(ctx, w, w->at + at, 2);
-		if (!p)
-			return 0;
-		if (p[0] == 0) {
-			w->option = at + 1;
-			continue;
-		}
-		u64 next = at + 2 + p[1];
-		if (p[0] == 0xc2 && p[1] == 4 && next <= size) {
-			const u8 *value = bytes(ctx, w, w->at + at + 2, 4);
-			if (!value || be32(value) <= 0xffff)
-				return 1;
-			const u8 *length = bytes(ctx, w, w->l3 + 4, 2);
-			return !length || be16(length) != 0;
-		}
-		w->option = next;
-	}
-	return -1;
-}
-
-INLINE int is_bad_jumbo(struct xdp_md *ctx, struct walk *w, u32 size)
-{
-	w->option = 2;
-	for (int i = 0; i < 8; i++) {
-		int found = jumbo(ctx, w, size);
-		if (found >= 0)
-			return found;
-	}
-	return 0;
-}
+#include "options.h"
 
 INLINE void extension(struct xdp_md *ctx, struct walk *w)
 {
@@ -369,12 +333,16 @@ INLINE void extension(struct xdp_md *ctx, struct walk *w)
 	const u8 *p = peek(ctx, w, 8);
 	if (!p)
 		return;
-	u32 follows = p[0], word = be16(p + 2);
+	u32 follows = p[0], kind = p[2], word = be16(p + 2);
 	u32 size = next == 51 ? (p[1] + 2) * 4 : next == 44 ? 8 : (p[1] + 1) * 8;
 	if (left(w) < size || (next == 51 && size < 12))
 		return;
 	if (next == 0 && is_bad_jumbo(ctx, w, size))
 		return;
+	if (next == 60 && has_option(ctx, w, size, 0xc9, 16))
+		w->home = w->option;
+	if (next == 43 && kind == 2 && size >= 24)
+		w->routing2 = w->at + 8;
 	if (next == 44) {
 		w->later = (word & ~7) != 0;
 		w->more = word & 1;
@@ -402,6 +370,7 @@ INLINE void udp(struct xdp_md *ctx, struct walk *w)
 	if (length)
 		bound(w, w->at + length);
 	w->at += 8;
+	w->datagram = w->at;
 	if (port == 2152)
 		gtp(ctx, w);
 	else if (port == 4789 || port == 8472 || port == 4790)

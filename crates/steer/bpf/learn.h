@@ -2,8 +2,7 @@
 #pragma once
 
 /* On the CPU to which a frame was sent, before the kernel receives it. */
-SEC("xdp/cpumap")
-int arrived(struct xdp_md *ctx)
+INLINE int left_ring(struct xdp_md *ctx)
 {
 	struct mark *mark = (struct mark *)(long)ctx->data_meta;
 	if ((u8 *)(mark + 1) > (u8 *)(long)ctx->data || mark->magic != MAGIC)
@@ -25,6 +24,19 @@ int arrived(struct xdp_md *ctx)
 	/* The kernel would not merge frames with different bytes in front. */
 	adjust_meta(ctx, sizeof(struct mark));
 	return XDP_PASS;
+}
+
+SEC("xdp/cpumap")
+int arrived(struct xdp_md *ctx)
+{
+	return left_ring(ctx);
+}
+
+/* As `arrived`, for frames of any length. */
+SEC("xdp.frags/cpumap")
+int arrived_long(struct xdp_md *ctx)
+{
+	return left_ring(ctx);
 }
 
 /* By CPU: its queue, or STAY. */
@@ -62,7 +74,8 @@ INLINE void learn(const struct key *key, int is_new)
 		return;
 	}
 	struct flow new = {.wanted = *queue, .home = STAY};
-	map_update(&flows, key, &new, 1 /* BPF_NOEXIST */);
+	if (!map_update(&flows, key, &new, 1 /* BPF_NOEXIST */))
+		happened(LEARNED);
 }
 
 /* The flow with this key was reset: it returns to the queue of RSS, and is forgotten as soon as no frame of it is under

@@ -48,7 +48,7 @@ struct bpf_timer {
 	u64 opaque[2];
 };
 
-/* Of a CPU. */
+/* Of a CPU. Pinned with `sent` and `done`: the timer is cancelled when no process and no pin has the map. */
 struct watchman {
 	struct bpf_timer timer;
 	u32 asked, reserved;
@@ -197,10 +197,10 @@ INLINE int is_delivered(const struct flow *f)
 }
 
 /* The flow, which is remembered from its first frame on if flows may have to make room for another one. */
-INLINE struct flow *flow_of(const struct key *flow, int is_watched)
+INLINE struct flow *flow_of(const struct key *flow, int is_sampled)
 {
 	struct flow *f = map_lookup(&flows, flow);
-	if (f || !is_watched)
+	if (f || !is_sampled)
 		return f;
 	struct flow new = {.wanted = STAY, .home = STAY};
 	map_update(&flows, flow, &new, 1 /* BPF_NOEXIST */);
@@ -211,7 +211,7 @@ INLINE struct flow *flow_of(const struct key *flow, int is_watched)
  * of RSS. */
 INLINE void follow(const struct config *c, const struct key *key, struct last *l)
 {
-	const struct watch *w = watching();
+	const struct sampling *w = sampler();
 	struct flow *f = flow_of(tuple(l, key), w != NULL);
 	if (!f)
 		return;
@@ -229,8 +229,10 @@ INLINE void follow(const struct config *c, const struct key *key, struct last *l
 	/* The first frame goes where those before it went. They were not remembered, but its number is later than theirs. */
 	if (f->home == STAY)
 		f->home = l->queue;
-	else if (f->home != wanted && (c->learns == 2 || is_delivered(f)))
+	else if (f->home != wanted && (c->learns == 2 || is_delivered(f))) {
 		f->home = wanted;
+		happened(MOVED);
+	}
 	if (!w && learned == STAY && f->home == wanted) {
 		map_delete(&flows, &l->flow);
 		return;

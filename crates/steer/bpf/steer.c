@@ -162,10 +162,24 @@ INLINE u32 put_port(struct last *l, u32 at, u16 port)
 	return at + 2;
 }
 
-/* The Toeplitz hash of the fields that the flow type hashes: the XOR of what each byte contributes at its place. */
+/* The Toeplitz hash of the first bytes of the input: the XOR of what each byte contributes at its place. */
+INLINE int hash_input(const struct toeplitz *t, struct last *l, u32 length)
+{
+	u32 hash = 0;
+	for (u32 i = 0; i < INPUT_MOST; i++) {
+		if (i >= length)
+			break;
+		hash ^= t->part[i][l->input[i]];
+	}
+	l->hash = hash;
+	l->has_hash = 1;
+	return 1;
+}
+
+/* The hash of the fields that the flow type hashes. */
 OUTLINE int rss_hash(struct config *c, struct key *key, struct last *l)
 {
-	u32 zero = 0, at = 0, hash = 0;
+	u32 zero = 0, at = 0;
 	if (!c || !key || !l)
 		return 0;
 	const struct toeplitz *t = map_lookup(&toeplitz, &zero);
@@ -195,14 +209,7 @@ OUTLINE int rss_hash(struct config *c, struct key *key, struct last *l)
 		at = put_port(l, at, sport);
 	if (fields & 8)
 		at = put_port(l, at, dport);
-	for (u32 i = 0; i < INPUT_MOST; i++) {
-		if (i >= at)
-			break;
-		hash ^= t->part[i][l->input[i]];
-	}
-	l->hash = hash;
-	l->has_hash = 1;
-	return 1;
+	return hash_input(t, l, at);
 }
 
 INLINE int matches(const struct rule *rule, const u64 *key)
@@ -258,18 +265,19 @@ INLINE int rule(struct config *c, struct key *key, struct last *l, struct action
 	return is_found;
 }
 
+#include "watch.h"
 #include "settle.h"
+#include "forms.h"
 
 /* The headers by which the frame is steered: the outer ones, or those in its tunnel if they are IP. */
-INLINE struct key *parse(struct xdp_md *ctx, const struct config *c, struct last *l)
+INLINE struct walk *parse(struct xdp_md *ctx, const struct config *c, struct last *l, u64 length)
 {
-	u64 length = ctx->data_end - ctx->data;
 	__builtin_memset(&l->walk, 0, sizeof l->walk);
 	l->walk.end = length;
 	l->walk.step = ETHERNET;
 	level(ctx, &l->walk);
 	if (!c->is_inner || l->walk.next == DONE)
-		return &l->walk.key;
+		return &l->walk;
 	__builtin_memset(&l->inner, 0, sizeof l->inner);
 	l->inner.at = l->walk.at;
 	l->inner.end = l->walk.end;
@@ -278,13 +286,14 @@ INLINE struct key *parse(struct xdp_md *ctx, const struct config *c, struct last
 	l->inner.arg = l->walk.next_arg;
 	l->inner.key.tunnel_id = l->walk.next_id;
 	level(ctx, &l->inner);
-	return l->inner.is_ip ? &l->inner.key : &l->walk.key;
+	return l->inner.is_ip ? &l->inner : &l->walk;
 }
 
 /* The queue of a frame, and why; written to `l`. */
-INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l)
+INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l, u64 length)
 {
-	struct key *key = parse(ctx, c, l);
+	struct walk *w = parse(ctx, c, l, length);
+	struct key *key = &w->key;
 	struct action found = {};
 	l->followed = 0;
 	l->hash = 0;
@@ -296,7 +305,8 @@ INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l)
 		return;
 	}
 	l->reason = NO_HASH;
-	if (!rss_hash(c, key, l))
+	other_addresses(ctx, w);
+	if (!quic_hash(ctx, w, l) && !rss_hash(c, key, l))
 		return;
 	u32 hash = l->hash;
 	u32 entry = c->mask ? hash & c->mask : c->entries ? hash % c->entries : 0;
@@ -307,17 +317,16 @@ INLINE void decide(struct xdp_md *ctx, struct config *c, struct last *l)
 		follow(c, key, l);
 }
 
-SEC("xdp")
-int steer(struct xdp_md *ctx)
+INLINE int steered(struct xdp_md *ctx, u64 length)
 {
 	u32 zero = 0;
 	struct config *c = map_lookup(&config, &zero);
 	struct last *l = map_lookup(&last, &zero);
 	if (!c || !l)
 		return XDP_PASS;
-	decide(ctx, c, l);
+	decide(ctx, c, l, length);
+	watch(ctx, c, l);
 	u32 queue = l->queue, reason = l->reason;
-	u64 length = ctx->data_end - ctx->data;
 	asm volatile("" : "+r"(length)); /* a number now: the verifier keeps no half of a pointer */
 	struct counts *count = map_lookup(&counts, &queue);
 	if (count) {
@@ -338,7 +347,27 @@ int steer(struct xdp_md *ctx)
 	return (int)redirect_map(&cpus, to, XDP_PASS);
 }
 
+/* For kernels that hand over frames of up to a page only. */
+SEC("xdp")
+int steer(struct xdp_md *ctx)
+{
+	return steered(ctx, ctx->data_end - ctx->data);
+}
+
+/* For frames of any length: what is after the first page is not in reach, and has no headers. */
+SEC("xdp.frags")
+int steer_long(struct xdp_md *ctx)
+{
+	return steered(ctx, whole_length(ctx));
+}
+
+/* Whether the kernel loads such programs at all. */
+SEC("xdp.frags")
+int knows_frags(struct xdp_md *ctx)
+{
+	return ctx ? XDP_PASS : XDP_ABORTED;
+}
+
 #include "learn.h"
-#include "ring.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,6 +1,7 @@
 //! The values of the programs' maps as bytes: the structures of `bpf/steer.c`, integers in the machine's order.
 
 use flowyard_adapter::rss::{Fields, FlowType, Hfunc};
+use flowyard_flow::Quic;
 use flowyard_flow::toeplitz::Toeplitz;
 use flowyard_frame::{FlowKey, Nanos};
 use zerocopy::IntoBytes;
@@ -20,12 +21,22 @@ pub(crate) type Rule = [u8; 136];
 pub(crate) type Parts = [[u32; 256]; INPUT_MOST];
 /// `struct counts`: frames by reason, and bytes.
 pub(crate) type Counted = [u64; 9];
+/// `struct forms`: three words, and ports.
+pub(crate) type Forms = [u8; 12 + 2 * Quic::PORTS_MOST];
+/// `struct watched`: flow; at [`IS_ON`] whether it is traced, at [`MAP_ID`] the identifier of the map of CPUs.
+pub(crate) type Watched = [u8; 72];
+/// `struct ring`.
+pub(crate) type Ring = [u64; 2];
 /// `struct last`.
-pub(crate) type Last = [u8; 448];
-/// `struct flow`.
+pub(crate) type Last = [u8; 480];
+/// `struct flow`: wanted queue, queue now, CPU that sent and CPU that received its last frame, the frame's number, and the time of a FIN.
 pub(crate) type Flow = [u8; 32];
-/// `struct watch`.
-pub(crate) type Watch = [u8; 144];
+/// `struct sent`: the number of the last frame, and when it was sent.
+pub(crate) type Sent = [u64; 2];
+/// `struct left`: the number of the last frame comes first.
+pub(crate) type Left = [u64; 4];
+/// `struct sampling`.
+pub(crate) type Sampling = [u8; 144];
 /// `struct sketch`.
 pub(crate) type Sketch = [u8; 256 * WAY];
 
@@ -38,7 +49,10 @@ const WAY: usize = 64;
 /// How long a flow stays where it is after a FIN.
 const LINGER: Nanos = 1_000_000_000;
 /// Where the last decision is in [`Last`]: hash, whether there is one, queue, reason.
-const LAST_AT: usize = 424;
+const LAST_AT: usize = 456;
+/// Where the fields of [`Watched`] are.
+pub(crate) const IS_ON: usize = 64;
+pub(crate) const MAP_ID: usize = 68;
 
 pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Config {
     let entries = policy.table.len() as u32;
@@ -72,6 +86,18 @@ pub(crate) fn config(policy: &Policy, ranked: &[Ranked<'_>], cpus: u32) -> Confi
     config
 }
 
+pub(crate) fn forms(policy: &Policy) -> Forms {
+    let mut forms = [0; size_of::<Forms>()];
+    forms[..4].copy_from_slice(u32::from(policy.hashes_ipv6_ex).as_bytes());
+    if let Some(quic) = &policy.quic {
+        forms[4..8].copy_from_slice(u32::from(quic.id_bytes()).as_bytes());
+        forms[8..12].copy_from_slice(u32::from(quic.server_bytes().unwrap_or(0)).as_bytes());
+        let ports = quic.ports().as_bytes();
+        forms[12..12 + ports.len()].copy_from_slice(ports);
+    }
+    forms
+}
+
 pub(crate) fn key(key: &FlowKey) -> Key {
     let mut bytes = [0; 64];
     bytes.copy_from_slice(key.as_bytes());
@@ -103,6 +129,15 @@ pub(crate) fn parts(toeplitz: &Toeplitz) -> Box<Parts> {
     parts
 }
 
+/// The key of the hash: the part of a single bit is the 32 bits of the key that begin there.
+pub(crate) fn key_of(parts: &Parts) -> Vec<u8> {
+    let mut key: Vec<u8> = parts.iter().map(|values| (values[128] >> 24) as u8).collect();
+    key.extend_from_slice(&parts[INPUT_MOST - 1][128].to_be_bytes()[1..]);
+    // No input has a bit whose part has the last bit of 40 bytes.
+    key.push(((parts[INPUT_MOST - 1][1] & 0x7f) << 1) as u8);
+    key
+}
+
 /// The decision in a value of the map `last`.
 pub(crate) fn decision(last: &Last) -> Option<Decision> {
     let word = |at: usize| {
@@ -115,18 +150,24 @@ pub(crate) fn decision(last: &Last) -> Option<Decision> {
 }
 
 /// The queue that was learned for a flow, unless it has ended at `now`.
-pub(crate) fn learned(flow: &Flow, now: Nanos) -> Option<u32> {
+pub(crate) fn learned(flow: &Flow, now: Nanos) -> Option<u16> {
     let closed = u64::from_ne_bytes(*flow.get(24..)?.first_chunk()?);
     let has_ended = closed != 0 && now.saturating_sub(closed) > LINGER;
     let wanted = u32::from_ne_bytes(*flow.first_chunk()?);
-    (!has_ended && wanted != STAY).then_some(wanted)
+    (!has_ended && wanted != STAY).then_some(wanted as u16)
 }
 
-pub(crate) fn watch(window: u32, every: u32, owned: u32, taken: &[u64; 16]) -> Watch {
-    let mut watch = [0; 144];
-    watch[..16].copy_from_slice([window, every, owned, 0].as_bytes());
-    watch[16..].copy_from_slice(taken.as_bytes());
-    watch
+/// The queue of a flow's frames, if one was seen.
+pub(crate) fn home(flow: &Flow) -> Option<u16> {
+    let home = u32::from_ne_bytes(*flow.get(4..)?.first_chunk()?);
+    (home != STAY).then_some(home as u16)
+}
+
+pub(crate) fn sampling(window: u32, every: u32, owned: u32, taken: &[u64; 16]) -> Sampling {
+    let mut sampling = [0; 144];
+    sampling[..16].copy_from_slice([window, every, owned, 0].as_bytes());
+    sampling[16..].copy_from_slice(taken.as_bytes());
+    sampling
 }
 
 /// A flow that a sketch holds.
@@ -156,4 +197,22 @@ pub(crate) fn ways(sketch: &Sketch, window: u32) -> impl Iterator<Item = Way> {
         let is_present = word(52)? == window && at_least > 0;
         is_present.then_some(Way { key, at_least, queue: word(48)? })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_flow::toeplitz::{MICROSOFT_KEY, random_key};
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_read_from_what_it_contributes() {
+        for key in [MICROSOFT_KEY.to_vec(), random_key(7).to_vec()] {
+            let parts = parts(&Toeplitz::new(&key).unwrap());
+            let read = key_of(&parts);
+            // No hash of 36 bytes depends on the last bit of 40.
+            assert_eq!((&read[..39], read[39], read.len()), (&key[..39], key[39] & 0xfe, 40));
+            assert_eq!(super::parts(&Toeplitz::new(&read).unwrap()), parts);
+        }
+    }
 }

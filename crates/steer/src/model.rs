@@ -2,7 +2,7 @@
 
 use flowyard_adapter::Rss;
 use flowyard_adapter::rules::{RuleAction, RuleTable, Target};
-use flowyard_flow::parse;
+use flowyard_flow::{Quic, parse};
 use flowyard_frame::FlowKey;
 use flowyard_wire::{Headers, LinkType, Net};
 use schemars::JsonSchema;
@@ -75,6 +75,7 @@ pub struct Model {
     table: Vec<u16>,
     rules: RuleTable,
     is_inner: bool,
+    quic: Option<Quic>,
 }
 
 impl Model {
@@ -89,10 +90,13 @@ impl Model {
         let rss = Rss::of_card(&policy.key, policy.fields, policy.hfunc, vec![0]);
         let rules = ranked.iter().map(|one| (one.rank, one.rule));
         Ok(Self {
-            rss: rss.map_err(|error| BadPolicy::Key(error.to_string()))?,
+            rss: rss
+                .map_err(|error| BadPolicy::Key(error.to_string()))?
+                .with_ipv6_ex(policy.hashes_ipv6_ex),
             table: policy.table.clone(),
             rules: RuleTable::new(Target::Software, rules),
             is_inner: policy.is_inner,
+            quic: policy.quic.clone(),
         })
     }
 
@@ -100,24 +104,53 @@ impl Model {
     /// wants them and they are IP.
     #[must_use]
     pub fn key(&self, frame: &[u8]) -> FlowKey {
+        parse::key(&self.headers(frame), frame, 0)
+    }
+
+    fn headers(&self, frame: &[u8]) -> Headers {
         let outer = Headers::parse(LinkType::Ethernet, frame);
         let inner = self.is_inner.then(|| outer.inner(frame)).flatten();
         let seen = inner.filter(|inner| matches!(inner.net, Net::Ipv4 | Net::Ipv6));
-        parse::key(&seen.unwrap_or(outer), frame, 0)
+        seen.unwrap_or(outer)
+    }
+
+    /// The hash of a frame; `None` if nothing of it is hashed.
+    fn hash(&self, key: &FlowKey, headers: &Headers, frame: &[u8]) -> Option<u32> {
+        if let Some(id) = self.quic.as_ref().and_then(|quic| quic.hashed(key, headers, frame)) {
+            return Some(self.rss.hash_id(id));
+        }
+        let address = |at: u32| frame.get(at as usize..)?.first_chunk().copied();
+        let [src, dst] = [headers.home_address, headers.routing2].map(|at| match at {
+            0 => None,
+            at => address(at),
+        });
+        self.rss.hash_with(key, src, dst)
     }
 
     /// The decision on an Ethernet frame of which nothing was learned.
     #[must_use]
     pub fn decide(&self, frame: &[u8]) -> Decision {
-        let key = self.key(frame);
-        match self.rules.lookup(&key) {
+        let headers = self.headers(frame);
+        let key = parse::key(&headers, frame, 0);
+        self.decided(&key, || self.hash(&key, &headers, frame))
+    }
+
+    /// The decision on frames with these header fields, of which nothing was learned. What is not in the key, such as
+    /// connection IDs of QUIC, is taken for absent.
+    #[must_use]
+    pub fn decide_key(&self, key: &FlowKey) -> Decision {
+        self.decided(key, || self.rss.hash(key))
+    }
+
+    fn decided(&self, key: &FlowKey, hash: impl FnOnce() -> Option<u32>) -> Decision {
+        match self.rules.lookup(key) {
             Some((RuleAction::Queue(queue), _)) => {
                 return Decision { queue: queue as u16, reason: Reason::Rule, hash: None };
             }
             Some(_) => return Decision { queue: 0, reason: Reason::Dropped, hash: None },
             None => {}
         }
-        let hash = self.rss.hash(&key);
+        let hash = hash();
         let (queue, reason) = match hash {
             None => (0, Reason::NoHash),
             Some(hash) => (self.table[hash as usize % self.table.len()], Reason::Rss),

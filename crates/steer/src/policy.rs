@@ -2,6 +2,7 @@
 
 use flowyard_adapter::rss::{HashFields, Hfunc};
 use flowyard_adapter::rules::{FlowType, Rule, RuleAction};
+use flowyard_flow::Quic;
 use flowyard_flow::toeplitz::MICROSOFT_KEY;
 use flowyard_frame::FlowKey;
 
@@ -45,6 +46,10 @@ pub struct Policy {
     pub cpus: Vec<Option<u32>>,
     /// Whether tunnelled frames are steered by their inner headers.
     pub is_inner: bool,
+    /// The packets that are hashed by their QUIC connection ID.
+    pub quic: Option<Quic>,
+    /// Whether the home address and the type 2 routing header of IPv6 are hashed in place of the header's addresses.
+    pub hashes_ipv6_ex: bool,
     /// Who teaches where flows are consumed, if flows follow their consumers.
     pub follow: Option<Follow>,
     /// When a flow gets a CPU of its own, if that is wanted.
@@ -130,6 +135,8 @@ impl Policy {
             table: (0..128.max(count)).map(|entry| entry % count).collect(),
             cpus: cpus.iter().copied().map(Some).collect(),
             is_inner: false,
+            quic: None,
+            hashes_ipv6_ex: false,
             follow: None,
             elephants: None,
             settles: true,

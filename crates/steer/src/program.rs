@@ -8,33 +8,27 @@ use std::collections::BTreeMap;
 use aya::maps::xdp::CpuMap;
 use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
-use aya::programs::links::LinkOrder;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{
-    BtfTracePoint, ProgramError, ProgramFd, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
-    Xdp, XdpMode,
-};
-use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use aya::programs::{ProgramError, ProgramFd, TestRun, TestRunOptions, Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader, Pod};
 use flowyard_flow::toeplitz::Toeplitz;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::layout::{self, Action, Config, Counted, Key, Last, Parts, Rule, STAY};
 use crate::model::{Decision, Reason};
+use crate::pieces::{self, Pieces};
+use crate::pins::{self, PinError, Pins};
 use crate::policy::{self, BadPolicy, CPUS_MOST, Follow, Policy};
 
-mod rings;
-mod watch;
+mod learners;
+mod sampling;
 
-pub use rings::Ring;
-use watch::Watcher;
+use sampling::Watcher;
 
 /// The compiled program; `cargo xtask bpf` makes it of `bpf/steer.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/steer.o");
 /// The number of flows that are followed; of more, those that were quiet for the longest time are forgotten.
 const FLOWS: u32 = 65_536;
-/// The name of the program in the object.
-const PROGRAM: &str = "steer";
 
 /// Why a program cannot be loaded or attached; the message includes the fix.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +36,9 @@ pub enum Error {
     /// The policy is refused.
     #[error(transparent)]
     Policy(#[from] BadPolicy),
+    /// What is pinned cannot be used.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// Privileges are missing.
     #[error("{0}: not permitted; run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     Privilege(&'static str),
@@ -50,9 +47,20 @@ pub enum Error {
     NoInterface(String),
     /// The interface has another XDP program.
     #[error(
-        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id; 'ip link set {0} xdp off' removes one that was left behind)"
+        "'{0}' has an XDP program already; stop what uses it ('ip link show {0}' shows its id); if 'flowyard steer --pin' has left it, start with --pin, or \
+         remove it with 'flowyard steer {0} --stop'; 'ip link set {0} xdp off' removes one that another program left"
     )]
     Taken(String),
+    /// The interface has frames that XDP does not get.
+    #[error(
+        "'{interface}' has an MTU of {mtu}, and this kernel hands XDP only frames that fit in a page; set a smaller MTU (ip link set {interface} mtu 1500), or use Linux 5.18 or later"
+    )]
+    Mtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+    },
     /// The kernel does not attach programs by links.
     #[error(
         "attaching to '{0}': this kernel has no links for XDP programs, so a killed process would leave the program behind; use Linux 5.15 or later"
@@ -98,6 +106,17 @@ pub enum Attached {
     Generic,
 }
 
+impl Attached {
+    /// The name in tables and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Generic => "generic",
+        }
+    }
+}
+
 /// The frames of one queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Counts {
@@ -115,17 +134,21 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Program {
     /// Dropped first: no frame meets maps that are gone.
-    link: Option<FdLink>,
-    ebpf: Ebpf,
+    pub(crate) link: Option<FdLink>,
+    /// Of the program that teaches.
+    pub(crate) learner: Option<FdLink>,
+    pub(crate) ebpf: Ebpf,
     /// The CPU of each queue; the first `spread` of them receive, the others are for elephants only.
     cpus: Vec<Option<u32>>,
     spread: usize,
     /// The number of CPUs that the machine may have.
     possible: u32,
     follow: Option<Follow>,
+    /// Whether frames are numbered, so that flows can move in order.
     moves: bool,
-    counts_drops: bool,
     watcher: Option<Watcher>,
+    pieces: Pieces,
+    pub(crate) pins: Option<Pins>,
 }
 
 impl Program {
@@ -134,6 +157,35 @@ impl Program {
     /// # Errors
     /// When the policy is refused, privileges are missing, or the kernel refuses.
     pub fn load(policy: &Policy, queue_frames: u32) -> Result<Self, Error> {
+        Self::load_with(policy, queue_frames, None, None)
+    }
+
+    /// As [`Program::load`], for frames in so many pieces instead of what the kernel knows.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_for(
+        policy: &Policy,
+        queue_frames: u32,
+        pieces: Option<Pieces>,
+    ) -> Result<Self, Error> {
+        Self::load_with(policy, queue_frames, pieces, None)
+    }
+
+    /// As [`Self::load`], with the state of the program that `pins` has, if it has one. Attaching replaces that program.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and when the pinned queues of CPUs have another length.
+    pub fn load_pinned(policy: &Policy, queue_frames: u32, pins: Pins) -> Result<Self, Error> {
+        Self::load_with(policy, queue_frames, None, Some(pins))
+    }
+
+    fn load_with(
+        policy: &Policy,
+        queue_frames: u32,
+        pieces: Option<Pieces>,
+        pins: Option<Pins>,
+    ) -> Result<Self, Error> {
         policy.check()?;
         let ranked = policy.ranked()?;
         policy::count(&ranked)?;
@@ -143,27 +195,39 @@ impl Program {
             what: "counting the CPUs",
             error: error.to_string(),
         })?;
+        let forms = layout::forms(policy);
         let mut loader = EbpfLoader::new();
         loader.map_max_entries("table", policy.table.len() as u32);
         loader.map_max_entries("cpus", possible as u32);
-        loader.map_max_entries("overflows", possible as u32);
         // Memory only for what is used.
-        let moves = policy.moves();
+        let moves = policy.moves() || pins.is_some();
+        loader.map_max_entries("rings", possible as u32);
         loader.map_max_entries("flows", if moves { FLOWS } else { 64 });
         let pairs = if moves { CPUS_MOST * CPUS_MOST } else { 1 };
         loader.map_max_entries("sent", pairs);
         loader.map_max_entries("done", pairs);
-        let ebpf = loader.load(OBJECT).map_err(|error| refused("loading the program", &error))?;
+        loader.override_global("FORMS", &forms, true);
+        for (name, _, _) in pins.iter().flat_map(|_| pins::MAPS) {
+            loader
+                .map_pin_path(name, pins.as_ref().map_or_else(Default::default, |p| p.path(name)));
+        }
+        let failed =
+            |error: &(dyn std::error::Error + 'static)| refused("loading the program", error);
+        let mut ebpf = loader.load(OBJECT).map_err(|error| failed(&error))?;
+        let known = pieces.map_or_else(|| Pieces::known(&mut ebpf), Ok);
+        let pieces = known.map_err(|error| failed(&error))?;
         let mut program = Self {
             link: None,
+            learner: None,
             ebpf,
             cpus: policy.all_cpus(),
             spread: policy.cpus.len(),
             possible: possible as u32,
             follow: policy.follow,
             moves,
-            counts_drops: false,
             watcher: Watcher::new(policy),
+            pieces,
+            pins,
         };
         program.set::<Config>("config", 0, &layout::config(policy, &ranked, possible as u32))?;
         program.set::<Parts>("toeplitz", 0, &layout::parts(&toeplitz))?;
@@ -200,9 +264,19 @@ impl Program {
                 cpu.map_or(Ok(()), |cpu| self.set("queue_of", cpu, &queue))?;
             }
         }
+        let pinned = self.pins.as_ref().map(|pins| pins.interface().to_owned());
         let map = self.map("cpus")?;
         let mut map = CpuMap::try_from(map).map_err(|error| refused("the map of CPUs", &error))?;
         for cpu in named.into_iter().flatten() {
+            // A new queue would overtake one that is adopted.
+            match (&pinned, map.get(cpu, 0)) {
+                (Some(_), Ok(one)) if one.queue_size == frames => continue,
+                (Some(interface), Ok(one)) if one.queue_size > 0 => {
+                    let (interface, pinned) = (interface.clone(), one.queue_size);
+                    return Err(PinError::Frames { cpu, interface, pinned }.into());
+                }
+                _ => {}
+            }
             map.set(cpu, frames, arrived.as_ref(), 0)
                 .map_err(|error| Error::Cpu { cpu, error: chain(&error) })?;
         }
@@ -214,10 +288,30 @@ impl Program {
     /// # Errors
     /// When there is no such interface, it has another program, or the kernel refuses.
     pub fn attach(&mut self, interface: &str) -> Result<Attached, Error> {
+        let attached = match self.replace()? {
+            Some(attached) => attached,
+            None => self.attach_first(interface)?,
+        };
+        // Behind the driver, frames lose their numbers, and no flow moves.
+        if attached == Attached::Generic {
+            self.watcher = None;
+        }
+        Ok(attached)
+    }
+
+    /// Attaches the program where there is none.
+    fn attach_first(&mut self, interface: &str) -> Result<Attached, Error> {
+        let (pieces, mtu) = (self.pieces, pieces::mtu(interface).ok());
         let xdp = self.xdp()?;
         let (id, attached) = match xdp.attach(interface, XdpMode::Driver) {
             Ok(id) => (id, Attached::Driver),
             Err(error) if is_final(&error) => return Err(not_attached(interface, &error)),
+            Err(_) if mtu.is_some_and(|mtu| pieces.is_exceeded(mtu)) => {
+                return Err(Error::Mtu {
+                    interface: interface.to_owned(),
+                    mtu: mtu.unwrap_or_default(),
+                });
+            }
             Err(_) => {
                 let id = xdp.attach(interface, XdpMode::Skb);
                 (id.map_err(|error| not_attached(interface, &error))?, Attached::Generic)
@@ -226,82 +320,25 @@ impl Program {
         let link = xdp.take_link(id).map_err(|error| not_attached(interface, &error))?;
         // Without a descriptor of the link, which old kernels do not give, dropping it detaches the program.
         let link = FdLink::try_from(link).map_err(|_| Error::NoLink(interface.to_owned()))?;
-        self.link = Some(link);
         self.attach_learner(interface)?;
-        self.attach_rings()?;
-        // Behind the driver, frames lose their numbers, and no flow moves.
-        if attached == Attached::Generic {
-            self.watcher = None;
-        }
+        self.link = Some(self.keep(attached, link)?);
         Ok(attached)
     }
 
     /// Loads the program that runs where frames leave a CPU's queue.
     fn arrived(&mut self) -> Result<ProgramFd, Error> {
         let what = "loading the program for CPUs";
-        let program = self.xdp_named("arrived")?;
+        let program = self.xdp_named(self.pieces.programs()[1])?;
         program.load().map_err(|error| refused(what, &error))?;
         let fd = program.fd().map_err(|error| refused(what, &error))?;
         fd.try_clone().map_err(|error| refused(what, &error))
     }
 
-    /// Attaches the program that teaches where flows are consumed.
-    fn attach_learner(&mut self, interface: &str) -> Result<(), Error> {
-        match self.follow {
-            None => Ok(()),
-            Some(Follow::Senders { .. }) => self.attach_sends(interface).map_err(|error| {
-                let what = "attaching the program that sees what is sent";
-                Error::Learner { what, error: chain(&error), needs: "policy atr needs Linux 6.6" }
-            }),
-            Some(Follow::Readers) => self.attach_reads(),
-        }
-    }
-
-    fn attach_sends(&mut self, interface: &str) -> Result<(), ProgramError> {
-        let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded)?;
-        let program: &mut SchedClassifier = program.try_into()?;
-        if program.fd().is_err() {
-            program.load()?;
-        }
-        // By a link, which ends with this process; older kernels have only filters that stay.
-        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-        program.attach_with_options(interface, TcAttachType::Egress, order).map(drop)
-    }
-
-    /// Runs the learner of policy `atr` as if this host had sent a frame on the caller's CPU (BPF_PROG_TEST_RUN).
-    ///
-    /// # Errors
-    /// When the kernel does not run the program, or there is another policy.
-    pub fn sends(&mut self, frame: &[u8]) -> Result<(), Error> {
-        let fail =
-            |error: ProgramError| refused("running the program that sees what is sent", &error);
-        let program = self.ebpf.program_mut("sends").ok_or(ProgramError::NotLoaded);
-        let program: &mut SchedClassifier = program.and_then(TryInto::try_into).map_err(fail)?;
-        if program.fd().is_err() {
-            program.load().map_err(fail)?;
-        }
-        let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
-        program.test_run(options).map(drop).map_err(fail)
-    }
-
-    fn attach_reads(&mut self) -> Result<(), Error> {
-        let what = "attaching the program that sees threads read";
-        let needs = "policy rfs needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)";
-        let fail = |error: String| Error::Learner { what, error, needs };
-        let btf = Btf::from_sys_fs().map_err(|error| fail(chain(&error)))?;
-        let program = self.ebpf.program_mut("reads").and_then(|one| one.try_into().ok());
-        let program: &mut BtfTracePoint = program.ok_or_else(|| fail("no program".into()))?;
-        // Before Linux 6.3 only TCP has a tracepoint where a thread reads.
-        let names = ["sock_recv_length", "tcp_rcv_space_adjust"];
-        let is_loaded = program.load(names[0], &btf).is_ok();
-        let loaded = if is_loaded { Ok(()) } else { program.load(names[1], &btf) };
-        loaded.and_then(|()| program.attach().map(drop)).map_err(|error| fail(chain(&error)))
-    }
-
     /// The decision of the program on a frame, which goes nowhere (BPF_PROG_TEST_RUN). The caller stays on one CPU.
     ///
     /// # Errors
-    /// When the kernel does not run the program: it takes 14 bytes at least, and about 3,500 at most.
+    /// When the kernel does not run the program: it takes 14 bytes at least, and at most about 3,500 in one piece, and
+    /// some 60,000 in several.
     pub fn decide(&mut self, frame: &[u8]) -> Result<Option<Decision>, Error> {
         let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
         let run = self.xdp()?.test_run(options);
@@ -337,8 +374,27 @@ impl Program {
         Ok(all)
     }
 
-    fn xdp(&mut self) -> Result<&mut Xdp, Error> {
-        self.xdp_named(PROGRAM)
+    pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, Error> {
+        self.xdp_named(self.pieces.programs()[0])
+    }
+
+    /// The CPU of each queue.
+    pub fn queue_cpus(&self) -> impl Iterator<Item = Option<u32>> {
+        self.cpus.iter().copied()
+    }
+
+    /// The number of CPUs that the machine may have.
+    pub(crate) const fn possible(&self) -> u32 {
+        self.possible
+    }
+
+    /// The name of the program that teaches.
+    pub(crate) const fn teaches(&self) -> Option<&'static str> {
+        match self.follow {
+            None => None,
+            Some(Follow::Senders { .. }) => Some("sends"),
+            Some(Follow::Readers) => Some("reads"),
+        }
     }
 
     fn xdp_named(&mut self, name: &str) -> Result<&mut Xdp, Error> {
@@ -346,12 +402,17 @@ impl Program {
         program.ok_or(Error::Kernel { what: "the object file", error: "no program".into() })
     }
 
-    fn map(&mut self, name: &'static str) -> Result<&mut Map, Error> {
+    pub(crate) fn map(&mut self, name: &'static str) -> Result<&mut Map, Error> {
         let map = self.ebpf.map_mut(name);
         map.ok_or(Error::Kernel { what: name, error: "the object file has no such map".into() })
     }
 
-    fn set<V: Pod>(&mut self, name: &'static str, index: u32, value: &V) -> Result<(), Error> {
+    pub(crate) fn set<V: Pod>(
+        &mut self,
+        name: &'static str,
+        index: u32,
+        value: &V,
+    ) -> Result<(), Error> {
         let map = Array::<_, V>::try_from(self.map(name)?);
         map.and_then(|mut map| map.set(index, value, 0)).map_err(|error| refused(name, &error))
     }
@@ -378,7 +439,7 @@ fn is_final(error: &ProgramError) -> bool {
     taken || matches!(error, ProgramError::UnknownInterface { .. })
 }
 
-fn not_attached(interface: &str, error: &ProgramError) -> Error {
+pub(crate) fn not_attached(interface: &str, error: &ProgramError) -> Error {
     match (error, os(error)) {
         (ProgramError::UnknownInterface { .. }, _) => Error::NoInterface(interface.to_owned()),
         (_, Some(libc::EBUSY | libc::EEXIST)) => Error::Taken(interface.to_owned()),
@@ -386,7 +447,7 @@ fn not_attached(interface: &str, error: &ProgramError) -> Error {
     }
 }
 
-fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
+pub(crate) fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Error {
     match os(error) {
         // The kernel's verifier says the same of a program that it refuses, and why.
         Some(libc::EPERM | libc::EACCES) if !has_reason(error) => Error::Privilege(what),

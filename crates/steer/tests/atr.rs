@@ -58,7 +58,8 @@ impl Both {
     }
 
     fn learned(&mut self, received: &FlowKey) -> Option<u32> {
-        self.program.learned(received, now()).unwrap()
+        let followed = self.program.followed(received).unwrap();
+        followed.and_then(|flow| flow.wanted).map(u32::from)
     }
 }
 

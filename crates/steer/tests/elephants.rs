@@ -149,6 +149,7 @@ fn moves_and_returns(follow: Option<Follow>, cpus: &[u32]) {
     };
     let keys = flows(&Model::new(&policy).unwrap());
     let mut program = rig.steer(&policy);
+    program.watch_rings().unwrap();
     let ends = |key: &FlowKey| {
         let [a, b] = [1, 2].map(|n| IpAddr::from([10, 9, 0, n]));
         let (near, far) = ((a, key.sport).into(), (b, key.dport).into());

@@ -255,7 +255,12 @@ impl Frames {
                 self.put(&[next, words]);
                 self.noise((usize::from(words) + 2) * 4 - 2);
             }
-            0 => self.options(next),
+            0 | 60 => self.options(next),
+            43 => {
+                let [words, kind] = [self.of(&[0, 2, 2, 4]), self.of(&[2, 2, 0, 4])];
+                self.put(&[next, words, kind]);
+                self.noise((usize::from(words) + 1) * 8 - 3);
+            }
             _ => {
                 let words = self.of(&[0, 0, 1, 3, 40]);
                 self.put(&[next, words]);
@@ -265,18 +270,23 @@ impl Frames {
         next
     }
 
-    /// Hop-by-hop options, among them jumbo payloads.
+    /// Options, among them jumbo payloads and home addresses.
     fn options(&mut self, next: u8) {
         let words = self.of(&[0, 1, 2, 20]);
         let size = (usize::from(words) + 1) * 8;
         self.put(&[next, words]);
         let end = self.bytes.len() + size - 2;
         while self.bytes.len() < end {
-            match self.below(5) {
+            match self.below(7) {
                 0 => self.put(&[0]),
                 1 => self.put(&[0xc2, 4, 0, 1, 0, 0]),
                 2 => self.put(&[0xc2, 4, 0, 0, 0xff, 0xff]),
                 3 => self.put(&[5, 2, 0, 0]),
+                4 | 5 => {
+                    let size = self.of(&[16, 16, 16, 15]);
+                    self.put(&[0xc9, size]);
+                    self.noise(size.into());
+                }
                 _ => {
                     let size = self.below(9) as u8;
                     self.put(&[1, size]);
@@ -308,10 +318,18 @@ impl Frames {
     fn udp(&mut self, deep: bool) {
         let start = self.bytes.len();
         if deep || self.one_in(2) {
-            self.ports();
-            self.put(&[0; 4]);
-            let more = self.below(30) as usize;
-            self.noise(more);
+            if self.one_in(2) {
+                let port = self.of(&[443, 443, 11211, 80]);
+                self.noise(2);
+                self.short(port);
+                self.put(&[0; 4]);
+                self.quic();
+            } else {
+                self.ports();
+                self.put(&[0; 4]);
+                let more = self.below(30) as usize;
+                self.noise(more);
+            }
         } else {
             let port = self.of(&[2152, 4789, 8472, 4790, 6081]);
             self.noise(2);
@@ -324,6 +342,19 @@ impl Frames {
             }
         }
         self.length(start + 4, start);
+    }
+
+    /// A QUIC packet with a connection ID, which may be cut.
+    fn quic(&mut self) {
+        let mut id = self.of(&[0, 3, 7, 8, 8, 20, 255]);
+        if self.one_in(2) {
+            let first = self.of(&[0xc0, 0xe3]);
+            self.put(&[first, 0, 0, 0, 1, id]);
+            id = if self.one_in(4) { id / 2 } else { id.saturating_add(12) };
+        } else {
+            self.put(&[0x41]);
+        }
+        self.noise(id.into());
     }
 
     fn gtp(&mut self) {

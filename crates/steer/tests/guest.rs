@@ -81,6 +81,7 @@ fn attaches() {
     for follow in [None, Some(Follow::Readers), Some(Follow::Senders { sample: 20 })] {
         let policy = Policy { follow, ..Policy::over(&[0, 1]) };
         let mut program = Program::load(&policy, 64).unwrap();
+        program.watch_rings().unwrap();
         match program.attach(&interface) {
             Ok(attached) => note!("{follow:?}: {attached:?}"),
             // Links at egress are newer than other links.

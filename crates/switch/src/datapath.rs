@@ -34,11 +34,13 @@ use crate::world::World;
 
 mod ahead;
 mod front;
+mod fronted;
 mod path;
 mod walk;
 
 pub use ahead::AHEAD;
 pub use front::Place;
+pub use fronted::{MASK, Moved};
 
 /// The settings of a switch.
 #[derive(Clone, Debug)]
@@ -149,6 +151,8 @@ pub struct Datapath {
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
+    /// What is answered in front of the yard.
+    fronted: Option<Box<fronted::Fronted>>,
     /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
     /// Whether a lookup in the tables is cheap.
@@ -187,6 +191,7 @@ impl Datapath {
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),
+            fronted: None,
             is_ready: false,
             is_light: false,
             in_force: 0,
@@ -239,6 +244,7 @@ impl Datapath {
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
         self.is_ready = false;
+        self.count_all_fronted();
         match change {
             Change::Flow(entry) => self.add(entry, level(entry)),
             Change::FlowGone(entry) => self.remove(entry, level(entry)),
@@ -267,9 +273,12 @@ impl Datapath {
                 flow.offloaded = (flow.offloaded.0 + packets, flow.offloaded.1 + bytes);
             }
         }
-        if std::mem::take(&mut self.cache.wrapped) {
+        let has_wrapped = std::mem::take(&mut self.cache.wrapped);
+        if has_wrapped {
             self.mapping.clear();
         }
+        let is_port = matches!(change, Change::Port(_) | Change::PortGone(_));
+        self.end_fronted(has_wrapped || is_port, now);
         self.mapping.resume();
         self.in_force = number;
     }

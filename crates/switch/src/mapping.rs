@@ -94,6 +94,11 @@ impl Mapping {
         }
     }
 
+    /// The mask that distinguishes keys.
+    pub(crate) const fn mask(&self) -> &FlowKey {
+        &self.mask
+    }
+
     /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         if let Some(table) = &mut self.table {

@@ -38,6 +38,8 @@ use flowyard_yard::work::{ControlMessage, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
 use flowyard_yard::{ControlPlane, Mail, Message};
 
+mod offload;
+
 /// Frames for controllers that a core keeps until it moves them to the queue to the agent.
 const PUNTS: usize = 64;
 /// Stations that a mailbox holds.
@@ -243,19 +245,6 @@ impl SwitchHub {
         };
         self.settings.ports.iter().enumerate().map(stats).collect()
     }
-
-    fn count(&self, port: u16, sent: bool, core: usize, bytes: usize, now: Nanos) {
-        self.count_all(port, sent, core, (1, bytes), now);
-    }
-
-    /// Counts frames and their bytes.
-    #[inline]
-    fn count_all(&self, port: u16, sent: bool, core: usize, of: (u64, usize), now: Nanos) {
-        let at = (usize::from(port) * 2 + usize::from(sent)) * self.settings.cores + core;
-        if let Some(counts) = self.counts.get(at) {
-            counts.add(of.0, of.1 as u64, now);
-        }
-    }
 }
 
 impl ControlPlane for SwitchHub {
@@ -445,6 +434,10 @@ impl Work for Switch {
             self.hub.count_all(came_by, false, self.core, (known.count().into(), all), now);
         }
         known
+    }
+
+    fn speak(&mut self, now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.look_ahead(now)
     }
 
     fn ask(&self, question: &(dyn Any + Send + Sync)) -> Option<WorkAnswer> {

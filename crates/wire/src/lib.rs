@@ -15,6 +15,7 @@ mod ip;
 mod link;
 mod other_links;
 mod parse;
+pub mod quic;
 mod transport;
 mod tunnel;
 mod verify;

@@ -28,6 +28,7 @@ use crate::core::{
 };
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
+use crate::front::{Drains, Front, Gate};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Fan, Place, Places};
 use crate::port::{Discard, Halves, Rx, Tx};
@@ -62,6 +63,8 @@ pub struct Parts {
     pub mailbox: usize,
     /// The control planes of the works.
     pub control: Vec<Arc<dyn ControlPlane>>,
+    /// What answers in front of the ports.
+    pub front: Option<(Arc<dyn Front>, Arc<Drains>)>,
 }
 
 impl Default for Parts {
@@ -77,6 +80,7 @@ impl Default for Parts {
             learn: Vec::new(),
             mailbox: 1024,
             control: Vec::new(),
+            front: None,
         }
     }
 }
@@ -264,6 +268,10 @@ fn core(
     }
     let work = parts.work.remove(&id).unwrap_or_else(|| Box::new(SendBack));
     let board = Arc::<Board>::default();
+    let gate = parts.front.as_ref().map(|(front, drains)| {
+        let numbers = ports.iter().map(|(number, _)| *number);
+        Box::new(Gate::new(Arc::clone(front), Arc::clone(drains), id, numbers))
+    });
     let entry = entry(plan, id, &rules, ports)?;
     let tracer = Tracer::new(id, pool.share());
     Ok(Core {
@@ -289,6 +297,7 @@ fn core(
             stopwatch: Stopwatch::new(parts.clock.clone()),
             tracer,
             sampling: None,
+            gate,
         },
         decider: None,
         board,

@@ -25,6 +25,7 @@ mod control;
 mod core;
 mod counters;
 mod elephants;
+pub mod front;
 mod mail;
 mod places;
 pub mod port;

@@ -81,6 +81,11 @@ pub trait Tx: Send {
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
+    /// Whether nothing that it has taken waits to be transmitted.
+    fn is_clear(&mut self) -> bool {
+        true
+    }
+
     /// Whether nothing will be transmitted any more, because of a failure that [`Tx::close`] reports.
     fn has_failed(&self) -> bool {
         false

@@ -35,6 +35,7 @@ const FUZZED: &[Parser] = &[
     row("hostsim", "parse", "config", "Profile::parse"),
     row("lb", "quoted", "balance", "icmp::quoted"),
     row("lb", "route", "balance", "route(data)"),
+    row("memif", "decode", "memif", "Message::decode"),
     row("nicsim", "Freq", "text", "parse::<Freq>"),
     row("nicsim", "decode", "images", "trace::decode"),
     row("nicsim", "parse", "config", "flowyard_nicsim::Config::parse"),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flowyard_adapter::Rss;
 use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc, VlanMask};
 use flowyard_adapter::profile::FdirKind;
+use flowyard_flow::Quic;
 use flowyard_frame::{FlowKey, Frag, proto};
 
 use super::rule::rule_for;
@@ -13,6 +14,7 @@ use super::{
     Reverse, RssAnswer, Verdict,
 };
 use crate::analyzer::{Analyzer, Target};
+use crate::hashed::Hashed;
 use crate::packet::Packet;
 use crate::policy::{Fdir, Policy};
 use crate::setup::{Setup, Spec};
@@ -22,7 +24,8 @@ impl Analyzer {
     #[must_use]
     pub fn explain(&mut self, target: &Target, question: &Question) -> Explanation {
         let key = target.packet.key;
-        let answers = self.answers(&target.packet);
+        let hashed = target.hashed.as_ref();
+        let answers = self.answers(&target.packet, hashed);
         let reversed = Packet { key: key.reversed(), flow: None, ..target.packet };
         Explanation {
             flow: key.to_string(),
@@ -32,20 +35,43 @@ impl Analyzer {
             cores: self.setup.cores,
             rss_key: self.rss.as_ref().map(|_| self.setup.key_text()),
             rss_key_source: self.rss.as_ref().map(|_| self.setup.key_source.to_string()),
-            notes: self.setup.key_note().into_iter().collect(),
+            notes: self.notes(target),
             reverse: Reverse {
                 flow: key.reversed().to_string(),
-                policies: self.answers(&reversed),
+                policies: self.answers(&reversed, None),
             },
-            expect: question.expect_queue.map(|queue| self.expect(queue, &key, &answers)),
-            choose_port: question.choose_port.map(|queue| self.choose(queue, &key)),
+            expect: question.expect_queue.map(|queue| self.expect(queue, &key, hashed, &answers)),
+            choose_port: question.choose_port.map(|queue| self.choose(queue, &key, hashed)),
             policies: answers,
         }
     }
 
+    /// Remarks on the limits of the explanation.
+    fn notes(&self, target: &Target) -> Vec<String> {
+        let mut notes: Vec<_> = self.setup.key_note().into_iter().collect();
+        notes.extend(self.setup.quic_note());
+        let key = &target.packet.key;
+        let is_quic = |quic: &Quic| key.proto == proto::UDP && quic.ports().contains(&key.dport);
+        if target.of.is_none() && self.setup.quic.as_ref().is_some_and(is_quic) {
+            notes.push("A flow has no connection ID, so this one is explained by its addresses and ports. To explain a packet by its ID, name it in a capture, as FILE:N.".to_owned());
+        }
+        notes
+    }
+
+    /// The hash of a frame, and the queue that RSS selects.
+    fn hash_of(&self, key: &FlowKey, hashed: Option<&Hashed>) -> (Option<u32>, u16) {
+        match (hashed, &self.rss) {
+            (Some(hashed), Some(rss)) => {
+                let hash = hashed.hash(rss, key);
+                (hash, rss.queue(hash))
+            }
+            _ => self.hash(key),
+        }
+    }
+
     /// The decision of every policy on a frame, as if the adapter received it.
-    fn answers(&mut self, packet: &Packet) -> Answers {
-        let (hash, rss_queue) = self.hash(&packet.key);
+    fn answers(&mut self, packet: &Packet, hashed: Option<&Hashed>) -> Answers {
+        let (hash, rss_queue) = self.hash_of(&packet.key, hashed);
         let packet = Packet { received: true, hash, rss_queue, ..*packet };
         let mut verdicts: BTreeMap<&str, Verdict> = self
             .policies
@@ -53,7 +79,7 @@ impl Analyzer {
             .map(|policy| (policy.name(), policy.explain(&packet)))
             .collect();
         Answers {
-            rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, &self.setup)),
+            rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, hashed, &self.setup)),
             fdir: fdir_answer(&packet, &self.setup, self.rule_mask(), verdicts.remove("fdir")),
             atr: verdicts.remove("atr"),
             rps: verdicts.remove("rps"),
@@ -72,27 +98,39 @@ impl Analyzer {
         })
     }
 
-    fn expect(&self, queue: u16, key: &FlowKey, answers: &Answers) -> Expect {
+    fn expect(
+        &self,
+        queue: u16,
+        key: &FlowKey,
+        hashed: Option<&Hashed>,
+        answers: &Answers,
+    ) -> Expect {
         let answer = |(name, verdict): (&str, &Verdict)| {
             let holds = verdict.queue == Some(queue);
             let why_not = (!holds).then(|| match verdict.queue {
                 Some(other) => format!("the frame goes to queue {other}: {}", verdict.why),
                 None => format!("the frame is dropped: {}", verdict.why),
             });
-            let fix = if holds { Vec::new() } else { self.fixes(name, queue, key) };
+            let fix = if holds { Vec::new() } else { self.fixes(name, queue, key, hashed) };
             (name.to_owned(), ExpectAnswer { holds, why_not, fix })
         };
         Expect { queue, policies: answers.verdicts().map(answer).collect() }
     }
 
     /// The changes after which the flow goes to `queue` under a policy.
-    fn fixes(&self, policy: &str, queue: u16, key: &FlowKey) -> Vec<String> {
+    fn fixes(
+        &self,
+        policy: &str,
+        queue: u16,
+        key: &FlowKey,
+        hashed: Option<&Hashed>,
+    ) -> Vec<String> {
         let mut fixes = Vec::new();
         if policy == "rss"
             && let Some(rss) = &self.rss
         {
             let name = self.setup.adapter.name;
-            match rss.hash(key).map(|hash| rss.index(hash)) {
+            match self.hash_of(key, hashed).0.map(|hash| rss.index(hash)) {
                 _ if queue >= rss.queues() => fixes.push(format!(
                     "RSS of the {name} only uses queues 0 to {}; a filter can steer to queue {queue}",
                     rss.queues() - 1
@@ -103,7 +141,7 @@ impl Analyzer {
                 )),
                 None => fixes.push("the frame has no hash, so only a filter can change its queue".to_owned()),
             }
-            if let ChosenPort { port: Some(port), .. } = self.choose(queue, key) {
+            if let ChosenPort { port: Some(port), .. } = self.choose(queue, key, hashed) {
                 fixes.push(format!("connect from source port {port}"));
             }
         }
@@ -165,14 +203,18 @@ impl Analyzer {
     }
 
     /// The smallest unprivileged source port with which RSS selects `queue`.
-    fn choose(&self, queue: u16, key: &FlowKey) -> ChosenPort {
+    fn choose(&self, queue: u16, key: &FlowKey, hashed: Option<&Hashed>) -> ChosenPort {
         let mut chosen = ChosenPort { queue, port: None, flow: None, ports_that_fit: 0, why: None };
         let has_ports = matches!(key.proto, proto::TCP | proto::UDP | proto::SCTP);
         if !has_ports {
             chosen.why = Some("this protocol has no ports".to_owned());
             return chosen;
         }
-        let lands = |sport: u16| self.hash(&FlowKey { sport, ..*key }).1 == queue;
+        if let Some(Hashed::Id { .. }) = hashed {
+            chosen.why = Some("the connection ID is hashed, and no port".to_owned());
+            return chosen;
+        }
+        let lands = |sport: u16| self.hash_of(&FlowKey { sport, ..*key }, hashed).1 == queue;
         let fits: Vec<u16> = (0..=u16::MAX).filter(|&sport| lands(sport)).collect();
         chosen.ports_that_fit = fits.len() as u32;
         chosen.port = fits.iter().copied().find(|&port| port >= 1024).or(fits.first().copied());
@@ -233,7 +275,7 @@ impl Target {
             hash: None,
             rss_queue: 0,
         };
-        Self { packet, of: None }
+        Self { packet, hashed: None, of: None }
     }
 }
 
@@ -252,8 +294,8 @@ impl Answers {
     }
 }
 
-fn rss_answer(rss: &Rss, key: &FlowKey, setup: &Setup) -> RssAnswer {
-    let explained = rss.explain(key);
+fn rss_answer(rss: &Rss, key: &FlowKey, hashed: Option<&Hashed>, setup: &Setup) -> RssAnswer {
+    let explained = hashed.map_or_else(|| rss.explain(key), |hashed| hashed.explain(rss, key));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     RssAnswer {
         hash_type: explained.hash.map(|_| explained.hash_type.to_owned()),

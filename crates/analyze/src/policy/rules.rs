@@ -270,3 +270,9 @@ fn mask_set(rule: &Rule) -> MaskSet {
         },
     }
 }
+
+/// The rule engine of the setup's adapter, if it has one that is modelled.
+#[must_use]
+pub fn rule_engine(setup: &Setup) -> Option<Target> {
+    Fdir::target(setup)
+}

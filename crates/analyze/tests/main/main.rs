@@ -5,6 +5,7 @@ mod captures;
 mod common;
 mod conservation;
 mod explain;
+mod hashed;
 mod memory;
 mod order;
 mod rebalance;
@@ -15,6 +16,7 @@ flowyard_testkit::tests! {
     mod captures,
     mod conservation,
     mod explain,
+    mod hashed,
     mod memory,
     mod order,
     mod rebalance,

@@ -12,7 +12,7 @@ const GAPS: usize = 1 << 16;
 const PARTS: f64 = 1024.0;
 
 /// The times between frames.
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// In 1/1024 ns.
     gaps: Vec<u64>,
     next: usize,
@@ -21,7 +21,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// `pps` frames per second.
-    pub(super) fn new(pps: f64, seed: u64) -> Self {
+    pub(crate) fn new(pps: f64, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let gaps: Vec<f64> = (0..GAPS).map(|_| -(1.0 - rng.unit()).ln()).collect();
         // Scaled, so that the mean is exact.
@@ -32,7 +32,7 @@ impl Schedule {
 
     /// The time from the start at which the next frame is due.
     #[inline]
-    pub(super) fn next(&mut self) -> Nanos {
+    pub(crate) fn next(&mut self) -> Nanos {
         self.at += self.gaps[self.next];
         self.next = (self.next + 1) % GAPS;
         self.at / PARTS as u64

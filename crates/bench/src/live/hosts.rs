@@ -1,5 +1,6 @@
 //! Two hosts in network namespaces with a veth between them, and their RPS and RFS settings.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -49,6 +50,20 @@ impl Net {
         let error = String::from_utf8_lossy(&done.stderr).trim().to_owned();
         anyhow::ensure!(done.status.success(), "{line}: {error}");
         Ok(())
+    }
+
+    /// A command that runs in the namespace, and is killed when the thread that starts it ends.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.holder.id()));
+        command.args(["setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
+        command
+    }
+
+    /// A file below `/proc/net`, as the namespace sees it.
+    pub(crate) fn proc(&self, file: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/{}/net/{file}", self.holder.id());
+        fs::read_to_string(&path).context(path)
     }
 
     /// Runs `what` on a thread in the namespace; sockets and processes that it makes are in it too.

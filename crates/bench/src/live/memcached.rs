@@ -37,14 +37,14 @@ pub(crate) const CONNECTIONS: usize = 8;
 const TIMES: [u64; 3] = [40_000_000, 160_000_000, 60_000_000];
 
 /// A memcached process, killed when this is dropped.
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     /// Its worker threads: thread number, and file descriptor of the epoll set that each waits for.
-    threads: Vec<(Pid, u32)>,
+    pub(crate) threads: Vec<(Pid, u32)>,
 }
 
 impl Server {
-    fn start(arguments: &[&str], threads: usize) -> anyhow::Result<Self> {
+    pub(crate) fn start(arguments: &[&str], threads: usize) -> anyhow::Result<Self> {
         let child = Command::new("memcached")
             .args(arguments)
             .args(["-t", &threads.to_string()])
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// The server's socket for each client's address, and the index of the thread that serves it.
-    fn sockets(&self) -> anyhow::Result<BTreeMap<SocketAddr, (OwnedFd, usize)>> {
+    pub(crate) fn sockets(&self) -> anyhow::Result<BTreeMap<SocketAddr, (OwnedFd, usize)>> {
         let process = Pid::from_raw(self.child.id() as i32).context("a process's number is 0")?;
         let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
         let mut all = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flowyard_steer::Program;
+use flowyard_frame::FlowKey;
 use flowyard_steer::elephants::{Decision, Settings, What};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -41,9 +41,9 @@ impl Elephants {
         *counter += 1;
     }
 
-    pub(super) fn with(self, program: &Program) -> Self {
-        let all = program.elephants().into_iter();
-        let own = all.map(|(flow, cpu)| Own { flow: flow.to_string(), cpu }).collect();
+    /// With the flows that have a CPU of their own now.
+    pub(super) fn with(self, own: Vec<(FlowKey, u32)>) -> Self {
+        let own = own.into_iter().map(|(flow, cpu)| Own { flow: flow.to_string(), cpu }).collect();
         Self { own, ..self }
     }
 }

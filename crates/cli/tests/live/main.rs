@@ -8,8 +8,10 @@
 
 mod balance;
 mod bench;
+mod bench_steer;
 mod host;
 mod run;
+mod steer;
 mod yard;
 
 use flowyard_testkit::harness::Need;
@@ -25,6 +27,11 @@ flowyard_testkit::tests! {
     mod bench needs [LIVE, NAMESPACES, IP],
     mod host needs [LIVE, NAMESPACES, IP, ETHTOOL],
     mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
+    mod bench_steer needs [
+        LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("memcached"), Need::Program("nginx"), Need::Program("iperf3"),
+        Need::Program("setpriv"),
+    ],
+    mod steer needs [LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("nsenter"), Need::Program("unshare")],
 }
 
 fn main() -> std::process::ExitCode {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::common::{csv, good, json, run};
+use crate::common::{csv, good, json, refused, run};
+use crate::yard::{DROPPED, OTHER, Yard, config};
 use flowyard_testkit::harness::{self, Need};
 use serde_json::Value;
 
@@ -15,6 +16,9 @@ flowyard_testkit::tests! {
     an_expected_queue_holds_or_says_why_not,
     the_rule_of_a_fix_steers_the_flow_there,
     a_chosen_port_lands_where_it_was_chosen_for,
+    places_say_which_of_them_decides,
+    a_rule_set_says_where_each_rule_can_live,
+    a_yard_is_a_place,
 }
 
 const RSS: &str = "vectors/rss_microsoft.csv";
@@ -300,4 +304,77 @@ fn a_chosen_port_lands_where_it_was_chosen_for() {
     // Policies without filters were chosen: there is nothing to say about filters.
     let value = json(["explain", FLOW, "--policy", "rss", "--expect-queue", "4", "--json"]);
     assert!(value["policies"]["fdir"].is_null() && value["expect"]["policies"]["fdir"].is_null());
+}
+
+fn places_say_which_of_them_decides() {
+    let modelled = json(["explain", FLOW, "--where", "--adapter", "x520", "--json"]);
+    let explained = json(["explain", FLOW, "--adapter", "x520", "--json"]);
+    assert_eq!(modelled["schema"], "flowyard.where/1");
+    assert_eq!(modelled["decides"], "adapter", "{modelled:#}");
+    assert_eq!(modelled["places"][0]["queue"], explained["policies"]["rss"]["queue"]);
+    let here = json(["explain", FLOW, "--where", "--interface", "lo", "--json"]);
+    let places = here["places"].as_array().unwrap();
+    let names: Vec<_> = places.iter().map(|one| one["place"].as_str().unwrap()).collect();
+    assert_eq!(names, ["adapter", "xdp", "rps", "rfs"], "{here:#}");
+    assert_eq!(places[1]["acts"], false, "{here:#}");
+    let text = good(&run(["explain", FLOW, "--where", "--interface", "lo"]));
+    assert!(text.contains("no 'flowyard steer' answers for it"), "{text}");
+    for (args, why) in [
+        (&["--rules", "x"][..], "--where"),
+        (&["--where", "--rules", "none.txt"], "none.txt"),
+        (&["--where", "--expect-queue", "3"], "--where: leave out --expect-queue"),
+        (&["--where", "--control", "/proc/self/stat"], "is not a socket"),
+    ] {
+        let line = refused(&run([&["explain", FLOW], args].concat()));
+        assert!(line.contains(why), "{args:?}: {line}");
+    }
+    let line = refused(&run(["explain", "captures/yard.pcap:3", "--where"]));
+    assert!(line.contains("--where: name a flow") && line.contains("not a packet"), "{line}");
+}
+
+fn a_rule_set_says_where_each_rule_can_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.txt");
+    let name = file.to_str().unwrap();
+    let text = "flow-type tcp4 dst-port 11211 action 3\nflow-type tcp4 dst-port 80 user-def 0x1234 action 1\n\
+                flow-type ether dst 02:00:00:00:00:01 action 2\nflow-type udp4 dst-port 53 action 200\n";
+    std::fs::write(&file, text).unwrap();
+    let found = json(["explain", FLOW, "--where", "--rules", name, "--adapter", "x520", "--json"]);
+    let rules = found["rules"].as_array().unwrap();
+    let fits = |at: usize, place: &str| rules[at][place]["fits"].as_bool().unwrap();
+    assert_eq!(
+        (rules.len(), &rules[0]["matches"], &rules[3]["matches"]),
+        (4, &true.into(), &false.into())
+    );
+    for place in ["adapter", "xdp", "yard"] {
+        assert!(fits(0, place), "{place}: {found:#}");
+    }
+    assert!((0..4).all(|at| !fits(at, "rps")), "{found:#}");
+    assert!(!fits(1, "xdp") && !fits(1, "yard"), "{found:#}");
+    assert!(fits(2, "xdp") && !fits(2, "yard"), "{found:#}");
+    let why = rules[3]["xdp"]["why"].as_str().unwrap();
+    assert!(why.contains("there is no queue 200"), "{why}");
+    let without =
+        json(["explain", FLOW, "--where", "--rules", name, "--adapter", "software", "--json"]);
+    let why = without["rules"][0]["adapter"]["why"].as_str().unwrap();
+    assert!(why.contains("software has no rules"), "{why}");
+    let text = good(&run(["explain", FLOW, "--where", "--rules", name]));
+    assert!(
+        text.contains("line 1, which matches the flow")
+            && text.contains("  rps      no: RPS spreads"),
+        "{text}"
+    );
+}
+
+fn a_yard_is_a_place() {
+    let yard = Yard::start(&config(), &[]);
+    let of = |flow: &str| {
+        let found = yard.json(&["explain", flow, "--where"]);
+        let places = found["places"].as_array().unwrap().clone();
+        (found["decides"].clone(), places.last().unwrap()["why"].as_str().unwrap().to_owned())
+    };
+    let (decides, why) = of(OTHER);
+    assert_eq!((decides, why.as_str()), ("yard".into(), "table exact of core 0: queue b"));
+    assert!(of(DROPPED).1.ends_with(": drop"));
+    assert!(of(FLOW).1.contains("no entry for exactly this flow, and no rules"), "{}", of(FLOW).1);
 }

@@ -19,6 +19,7 @@ mod schema;
 mod secret;
 mod service;
 mod simulate;
+mod steer;
 mod streams;
 mod switch;
 mod switch_yard;
@@ -45,6 +46,7 @@ flowyard_testkit::tests! {
     mod secret,
     mod service,
     mod simulate,
+    mod steer,
     mod streams,
     mod switch,
     mod switch_yard,

@@ -95,7 +95,7 @@ fn bare(over: &AtomicBool) {
     let [near, far] = ["vb", "vc"].map(|name| Interface::find(name).unwrap());
     let mut from = Socket::open(&near, 0, &memory, settings).unwrap();
     let mut to = Socket::open(&far, 0, &memory, settings).unwrap();
-    let program = Program::attach(&near, &Rules::All).unwrap();
+    let program = Program::attach(&near, &Rules::All, None).unwrap();
     let mut free: Vec<u64> = (0..PAGES as u64).map(|page| page * 4096).collect();
     let (mut descs, mut done) = ([Desc::default(); 64], [0; 64]);
     program.set(0, &from).unwrap();

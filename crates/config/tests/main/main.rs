@@ -7,6 +7,7 @@ mod alloc;
 mod balance;
 mod front;
 mod hold;
+mod memif;
 mod ports;
 mod sim;
 mod split;
@@ -19,6 +20,7 @@ flowyard_testkit::tests! {
     mod balance,
     mod front,
     mod hold,
+    mod memif,
     mod ports,
     mod sim,
     mod split,

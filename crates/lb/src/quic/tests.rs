@@ -1,3 +1,6 @@
+use flowyard_frame::{FlowKey, Rng, proto};
+use flowyard_testkit::Build;
+use flowyard_wire::{Headers, LinkType};
 use proptest::prelude::*;
 
 use super::*;
@@ -29,6 +32,33 @@ const VECTORS: [(u8, &str, &str, Option<&str>, &str); 5] = [
         "125779c9cc86beb3a3a4a3ca96fce4bfe0cdbc",
     ),
 ];
+
+/// The bytes that flows are spread by are those that this reader takes for the server ID.
+#[test]
+fn the_spread_of_packets_has_the_same_server_ids() {
+    let config = |codepoint| Config::new(codepoint, 3, 4, None).unwrap();
+    let reader = Reader::new(&(0..7).map(config).collect::<Vec<_>>());
+    let spread = flowyard_flow::Quic::new(&[443], 8, Some(3)).unwrap();
+    let [near, far] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(std::net::IpAddr::from);
+    let key = FlowKey::five_tuple(proto::UDP, near, 4000, far, 443);
+    let mut random = Rng::new(1);
+    let mut servers = 0;
+    for _ in 0..5_000 {
+        let mut packet: Vec<u8> = (0..random.below(24)).map(|_| random.bits() as u8).collect();
+        if let (Some(len), true) = (packet.get_mut(5), random.below(2) == 0) {
+            *len = 5 + random.below(6) as u8;
+        }
+        let frame = Build::new(&key).payload(&packet).bytes();
+        let headers = Headers::parse(LinkType::Ethernet, &frame);
+        let route = match spread.hashed(&key, &headers, &frame) {
+            Some(id) => Route::Server(ServerId::new(id).unwrap()),
+            None => Route::ByAddress,
+        };
+        assert_eq!(route, reader.route(&packet), "{packet:02x?}");
+        servers += u32::from(route != Route::ByAddress);
+    }
+    assert!((1_000..4_500).contains(&servers), "{servers}");
+}
 
 #[test]
 fn the_vectors_of_the_draft() {

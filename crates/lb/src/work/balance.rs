@@ -10,7 +10,9 @@ use flowyard_flow::Secret;
 use flowyard_flow::table::Directory;
 use flowyard_frame::Nanos;
 use flowyard_works::neighbour::{Neighbour, Neighbours, Place};
+use flowyard_yard::front::Front;
 
+use super::ahead::Ahead;
 use super::allowance::Allowance;
 use super::fragments::Fragments;
 use super::hops::{self, Hops};
@@ -92,6 +94,8 @@ pub struct Balance {
     pub(super) allowance: Allowance,
     /// The ID of the backend of the current packet, for counting.
     pub(super) whose: Cell<Option<u32>>,
+    /// The connections that are answered in front.
+    pub(super) ahead: Option<Box<Ahead>>,
 }
 
 /// Announcements of addresses.
@@ -109,6 +113,17 @@ impl Balance {
     /// Creates the balancers of `cores` cores, which use the plans of `hub`.
     #[must_use]
     pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
+        Self::group_behind(hub, cores, settings, None)
+    }
+
+    /// As [`Balance::group`], with a front that answers packets of established connections.
+    #[must_use]
+    pub fn group_behind(
+        hub: &Arc<Hub>,
+        cores: usize,
+        settings: &BalanceSettings,
+        front: Option<&Arc<dyn Front>>,
+    ) -> Vec<Self> {
         let (has_locals, secret) = (!settings.local.is_empty(), settings.secret);
         let directory = (2..=Directory::CORES).contains(&cores).then(|| {
             let entries = settings.connections.saturating_mul(cores);
@@ -119,6 +134,9 @@ impl Balance {
             let mut table = table.with_secret(secret);
             if let Some(directory) = &directory {
                 table = table.with_directory(directory, core as u16);
+            }
+            if let Some(front) = front {
+                table = table.with_front(Arc::clone(front));
             }
             Mutex::new(if settings.returns { table.with_macs() } else { table })
         };
@@ -156,6 +174,7 @@ impl Balance {
                 now: 0,
                 allowance: Allowance::default(),
                 whose: Cell::new(None),
+                ahead: front.map(|front| Box::new(Ahead::new(Arc::clone(front)))),
             }
         };
         (0..cores).map(one).collect()

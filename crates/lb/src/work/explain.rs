@@ -81,6 +81,8 @@ pub struct Occupancy {
     pub opening: usize,
     /// Unestablished connections among them.
     pub unestablished: usize,
+    /// Entries whose packets are answered in front of the balancer.
+    pub in_front: usize,
     /// The largest number of entries.
     pub capacity: usize,
 }
@@ -182,6 +184,7 @@ impl Hub {
             connections: conns.len(),
             opening: conns.opening(),
             unestablished: conns.unestablished(),
+            in_front: conns.in_front(),
             capacity: conns.capacity(),
         };
         let tables = self.conns();

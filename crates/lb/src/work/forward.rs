@@ -103,7 +103,7 @@ impl Balance {
 
     /// The largest IP packet on the path to a backend: the configured `limit`, or the path MTU of a tunnel if
     /// that is smaller. `None` is no limit.
-    fn mtu(&self, target: &Target, limit: Option<u16>) -> Option<usize> {
+    pub(super) fn mtu(&self, target: &Target, limit: Option<u16>) -> Option<usize> {
         let limit = limit.map(usize::from);
         if !matches!(target.mode, Mode::Ipip | Mode::Gue) {
             return limit;

@@ -10,6 +10,7 @@ use super::machine::Machine;
 
 mod interface;
 mod processors;
+mod steer;
 mod text;
 
 pub(super) use processors::offline;
@@ -25,6 +26,10 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     found.extend(huge_pages(machine, wanted));
     found.extend(processors::all(machine, wanted));
     for port in &wanted.ports {
+        if port.kind == steer::KIND {
+            found.extend(steer::all(machine, &port.interface));
+            continue;
+        }
         found.extend(interface::all(machine, wanted, port));
     }
     found

@@ -39,7 +39,7 @@ impl Wanted {
         let plan = &setup.blueprint;
         let live = setup.ports.iter().filter_map(|body| match body {
             PortBody::Live(port) => Some(port),
-            PortBody::Capture(_) => None,
+            PortBody::Capture(_) | PortBody::Memif(_) => None,
         });
         let ports = live.map(|port| Port {
             interface: port.interface.clone(),

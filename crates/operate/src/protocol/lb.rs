@@ -65,6 +65,9 @@ pub struct LbCounts {
     pub out_packets: u64,
     /// Bytes of `out_packets`, with Ethernet headers.
     pub out_bytes: u64,
+    /// Packets among `in_packets` and `out_packets` that XDP answered, see `[offload]`.
+    #[serde(default)]
+    pub offloaded_packets: u64,
     /// Packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Entries that were evicted for new connections, by the limit that these had reached: `unestablished`,
@@ -135,6 +138,9 @@ pub struct LbCore {
     pub opening: usize,
     /// The number of unestablished connections: the backend has not answered, or the client has sent one packet.
     pub unestablished: usize,
+    /// The number of connections whose packets XDP answers, see `[offload]`.
+    #[serde(default)]
+    pub offloaded: usize,
     /// The largest number of connections.
     pub capacity: usize,
 }

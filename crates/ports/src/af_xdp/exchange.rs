@@ -59,7 +59,7 @@ impl Exchange {
         let free = (0..frames).map(chunk).collect();
         let program = if receives {
             socket.fill(&(frames..2 * frames).map(chunk).collect::<Vec<_>>());
-            let program = Program::attach(interface, &Rules::All)?;
+            let program = Program::attach(interface, &Rules::All, None)?;
             let set = program.set(0, &socket);
             set.map_err(|error| OpenError::os("af_xdp", &error, CAPABILITY))?;
             Some(program)

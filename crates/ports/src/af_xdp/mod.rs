@@ -27,6 +27,6 @@ pub(crate) mod sys;
 
 pub use exchange::Exchange;
 pub use flowyard_pool::{HEADROOM, Umem};
-pub use program::{Attached, Program};
+pub use program::{Ahead, Attached, Before, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};
 pub use socket::{Desc, Mode, Settings, Socket};

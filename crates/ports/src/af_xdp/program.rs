@@ -23,8 +23,28 @@ pub struct Program {
     /// Dropped first, so that no further frames are redirected.
     link: OwnedFd,
     map: OwnedFd,
-    _program: OwnedFd,
+    _programs: (OwnedFd, Option<Before>),
     attached: Attached,
+}
+
+/// A program that runs in front of a port's own.
+pub trait Ahead: Send + Sync + std::fmt::Debug {
+    /// Prepares for the interface with this index.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn on(&self, index: u32) -> io::Result<Before>;
+}
+
+/// The program to attach in front.
+#[derive(Debug)]
+pub struct Before {
+    /// The program.
+    pub program: OwnedFd,
+    /// The map of programs in which it looks for the port's.
+    pub behind: OwnedFd,
+    /// Where in this map.
+    pub at: u32,
 }
 
 /// Number of queues in a map.
@@ -39,7 +59,11 @@ impl Program {
     ///
     /// # Errors
     /// When the interface already has another program, or the kernel refuses.
-    pub fn attach(interface: &Interface, rules: &Rules) -> Result<Self, OpenError> {
+    pub fn attach(
+        interface: &Interface,
+        rules: &Rules,
+        ahead: Option<&dyn Ahead>,
+    ) -> Result<Self, OpenError> {
         let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
         let map = sys::xsk_map(QUEUES).map_err(fail)?;
         let insns = rules.program(Ours::Map(map.as_raw_fd()));
@@ -48,7 +72,16 @@ impl Program {
             let log = if log.is_empty() { log } else { format!(" ({log})") };
             OpenError::new(format!("{what}{log}"), fix)
         })?;
-        let attach = |flags| sys::link(&program, interface.index, flags);
+        let before = ahead.map(|ahead| {
+            let before = ahead.on(interface.index)?;
+            sys::map_set(&before.behind, before.at, Some(&program))?;
+            Ok(before)
+        });
+        let before = before.transpose().map_err(|error: io::Error| {
+            OpenError::os("preparing the program in front of the port", &error, CAPABILITY)
+        })?;
+        let first = before.as_ref().map_or(&program, |before| &before.program);
+        let attach = |flags| sys::link(first, interface.index, flags);
         let (link, attached) = match attach(DRIVER) {
             Ok(link) => (link, Attached::Driver),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
@@ -56,7 +89,8 @@ impl Program {
             }
             Err(_) => (attach(GENERIC).map_err(|e| refused(interface, &e))?, Attached::Generic),
         };
-        Ok(Self { link, map, _program: program, attached })
+        let _programs = (program, before);
+        Ok(Self { link, map, _programs, attached })
     }
 
     /// Where it runs.

@@ -71,6 +71,10 @@ impl Tx for LiveTx {
         lock(&self.0).tx(from, lanes, pool, now)
     }
 
+    fn is_clear(&mut self) -> bool {
+        lock(&self.0).is_clear()
+    }
+
     fn close(&mut self) -> Result<(), String> {
         lock(&self.0).finish()
     }

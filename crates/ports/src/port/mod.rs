@@ -3,12 +3,14 @@
 //! ```text
 //!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture
 //!  interface ───────────────────────> Rx ──> batch ... batch ──> Tx ──> interface
+//!  memif (shared memory) ───────────> Rx ──> batch ... batch ──> Tx ──> memif
 //! ```
 //!
 //! Thread-safety: each half of a port is used by one core.
 
 mod collect;
 pub mod live;
+pub mod memif;
 mod pace;
 mod pcap;
 mod source;

@@ -52,6 +52,9 @@ impl Datapath {
             }
         }
         self.mapping.hits(alive.count());
+        if self.fronted.is_some() {
+            self.offer(batch, alive, now);
+        }
         self.count_mapped(batch, alive, now);
         let pays = self.mapping.len() < HOT || !self.is_light;
         for lane in lanes.without(alive) {
@@ -95,7 +98,7 @@ impl Datapath {
 
     /// Counts frames of a path.
     #[inline]
-    fn count_path(&mut self, path: u32, frames: u64, bytes: u64, now: u64) {
+    pub(super) fn count_path(&mut self, path: u32, frames: u64, bytes: u64, now: u64) {
         let fast = self.cache.fast(path);
         if let Some((table, counts)) = &fast.only {
             fast.hits = (fast.hits.0 + frames, fast.hits.1 + bytes);

@@ -483,6 +483,7 @@ fn a_frame_from_a_controller_can_be_processed_by_the_tables() {
 
 mod budget;
 mod front;
+mod fronted;
 mod groups;
 mod random;
 mod why;

@@ -308,10 +308,33 @@ impl Core {
         self.decider = Some(decider);
     }
 
+    /// Tells what answers in front of the ports whether a tick, and the core after it, was without frames.
+    #[inline]
+    fn pass_gate(&mut self, progress: bool) {
+        let Some(mut gate) = self.observers.gate.take() else { return };
+        gate.ticked(!progress && self.is_clear());
+        self.observers.gate = Some(gate);
+    }
+
+    /// Whether no frame is in the core, its queues or its ports.
+    fn is_clear(&mut self) -> bool {
+        let Self { entry, server, exits, places, .. } = self;
+        let is_done = |place: &crate::Place| place.queue.head() >= place.queue.tail();
+        entry.waiting.is_empty()
+            && entry.hold.is_empty()
+            && server.open.is_none()
+            && server.queues.iter().all(|queue| is_done(&places.queues[usize::from(*queue)]))
+            && exits.iter_mut().all(|exit| {
+                let place = &places.ports[usize::from(exit.port)];
+                exit.left.is_empty() && is_done(place) && exit.tx.is_clear()
+            })
+    }
+
     /// Accounts for a tick that began at `now`.
     #[inline]
     pub(super) fn account(&mut self, now: Nanos, progress: bool) {
         self.observers.ticked(progress);
+        self.pass_gate(progress);
         let (began, was_busy) = std::mem::replace(&mut self.last, (now, progress));
         if was_busy {
             self.counters.busy_ns += now.saturating_sub(began);

@@ -17,6 +17,7 @@ use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
 use super::parts::Entry;
 use crate::counters::DropReason;
 use crate::elephants::Sampling;
+use crate::front::Gate;
 use crate::places::Places;
 use crate::port::Received;
 use crate::stages::{Span, Stopwatch};
@@ -29,6 +30,8 @@ pub(crate) struct Observers {
     pub(crate) tracer: Tracer,
     /// Samples of this core, where flows may be split.
     pub(crate) sampling: Option<Box<Sampling>>,
+    /// By it, what answers in front of the ports learns when no frame is in the core.
+    pub(crate) gate: Option<Box<Gate>>,
 }
 
 /// What is known of the lanes of followed flows before they settle.
@@ -69,6 +72,9 @@ impl Observers {
     #[inline]
     pub(super) fn received(&mut self, port: u16, got: &Received, frames: usize) {
         self.stopwatch.lap(Span::Rx, frames);
+        if let Some(gate) = &mut self.gate {
+            gate.took(port, got, frames);
+        }
         if got.drops_some() {
             for (reason, frames) in got.dropped() {
                 if frames > 0 {

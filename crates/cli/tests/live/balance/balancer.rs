@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) shared: bool,
     /// It has only the port to the backends.
     pub(crate) one_armed: bool,
+    /// XDP answers established connections.
+    pub(crate) offload: bool,
 }
 
 impl Config {
@@ -83,6 +85,7 @@ impl Config {
             returns: false,
             shared: false,
             one_armed: false,
+            offload: false,
         }
     }
 
@@ -139,10 +142,11 @@ impl Config {
             true => String::new(),
             false => format!(", next_hop = \"{clients}\""),
         };
+        let offload = if self.offload { "[offload]\nxdp = true\n" } else { "" };
         format!(
             "[yard]\ncores = {}\n{}{}{queues}[work]\nkind = \"balance\"\n[balance]\nseed = {}\n\
              clients = {{ port = \"{by}\"{clients} }}\nlocal = {:?}\n{address}\n{}\n\
-             {services}",
+             {offload}{services}",
             self.cores,
             west,
             port("east", EAST),

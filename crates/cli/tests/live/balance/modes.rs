@@ -23,6 +23,9 @@ flowyard_testkit::tests! {
     gue,
     dnat_by_af_xdp,
     ipip_by_af_xdp,
+    dsr_offloaded,
+    dnat_offloaded,
+    ipip_offloaded,
 }
 
 /// Waits until the VIPs respond.
@@ -95,6 +98,18 @@ pub(crate) fn through_narrow(site: &Site, vip: IpAddr) -> (String, Vec<String>) 
     (who, all.map(|(n, _)| format!("b{n}")).collect())
 }
 
+/// XDP has answered packets, and the balancer has counted them.
+fn offloaded(balancer: &Balancer) {
+    let shown = balancer.lb(&["show"]);
+    let services = shown["services"].as_array().unwrap();
+    let sum = |name: &str| -> u64 {
+        services.iter().map(|service| service["counters"][name].as_u64().unwrap()).sum()
+    };
+    let (offloaded, all) = (sum("offloaded_packets"), sum("in_packets") + sum("out_packets"));
+    flowyard_testkit::note!("XDP has answered {offloaded} of {all} packets");
+    assert!(offloaded > 1000, "{shown}");
+}
+
 /// All traffic with one mode.
 fn everything(site: &Site, config: Config) {
     let clock = crate::yard::clock();
@@ -110,7 +125,7 @@ fn everything(site: &Site, config: Config) {
     let tunnels: Vec<Tunnel> =
         all.clone().filter(|_| tunneled).map(|n| Tunnel::start(site, n)).collect();
     let what = format!("{:?}, {}, {} cores", config.mode, config.kind, config.cores);
-    let crossed = config.crossed;
+    let (crossed, offload) = (config.crossed, config.offload);
     let balancer = Balancer::start(site, config);
     answers(&site.client);
     let (mut requests, mut datagrams) = (0, 0);
@@ -155,6 +170,9 @@ fn everything(site: &Site, config: Config) {
         assert!(came.within.iter().all(|n| *n > 100), "{came:?}");
     }
     site.no_wrong_checksums();
+    if offload {
+        offloaded(&balancer);
+    }
     let counters = balancer.stop();
     let lost = drops(&counters);
     flowyard_testkit::note!(
@@ -177,6 +195,9 @@ fn by(mode: Mode, change: impl FnOnce(&mut Config)) {
     change(&mut config);
     if config.kind == "af_xdp" {
         site.complete_checksums();
+    }
+    if config.offload {
+        site.receive_redirects();
     }
     everything(&site, config);
 }
@@ -211,4 +232,16 @@ fn dnat_by_af_xdp() {
 
 fn ipip_by_af_xdp() {
     by(Mode::Ipip, |config| config.kind = "af_xdp");
+}
+
+fn dsr_offloaded() {
+    by(Mode::Dsr, |config| (config.kind, config.offload) = ("af_xdp", true));
+}
+
+fn dnat_offloaded() {
+    by(Mode::Dnat, |config| (config.kind, config.offload) = ("af_xdp", true));
+}
+
+fn ipip_offloaded() {
+    by(Mode::Ipip, |config| (config.kind, config.offload) = ("af_xdp", true));
 }

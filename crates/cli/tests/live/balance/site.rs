@@ -221,6 +221,16 @@ impl Site {
         }
     }
 
+    /// Lets the router receive frames that XDP of a load balancer redirects: its end of a veth needs NAPI.
+    pub(crate) fn receive_redirects(&self) {
+        for n in 1..=self.balancers.len() {
+            // Not merged by GRO: what ends the tunnels here reads one packet at a time.
+            self.router.sh(&format!(
+                "ethtool -K lb{n} gro on; ethtool -K e{n} gro on; ip link set e{n} gro_max_size 1500"
+            ));
+        }
+    }
+
     /// Sets the MTU from the router to the client.
     pub(crate) fn narrow(&self, mtu: u32) {
         self.router.sh(&format!("ip link set far mtu {mtu}"));

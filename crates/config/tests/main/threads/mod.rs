@@ -17,7 +17,7 @@ flowyard_testkit::tests! {
 
 /// Nanoseconds since the test began.
 #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
-fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     let start = std::time::Instant::now();
     Arc::new(move || start.elapsed().as_nanos() as u64)
 }

@@ -72,7 +72,7 @@ fn other_than_tap(machine: &dyn Machine, name: &str) -> Option<Finding> {
 }
 
 /// Whether the interface has no hardware, such as a veth.
-fn is_virtual(machine: &dyn Machine, name: &str) -> bool {
+pub(super) fn is_virtual(machine: &dyn Machine, name: &str) -> bool {
     !machine.list(&format!("/sys/class/net/{name}")).iter().any(|entry| entry == "device")
 }
 

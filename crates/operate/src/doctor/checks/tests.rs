@@ -316,3 +316,50 @@ fn advice_about_isolation_leaves_out_cpus_that_are_not_online() {
     assert_eq!(crate::doctor::offline(&well(), &pinned), [99]);
     assert_eq!(crate::doctor::offline(&Fake::default(), &pinned), [0; 0]);
 }
+
+/// A machine without problems for `flowyard steer eth1`.
+fn steered() -> Fake {
+    well()
+        .with("/proc/sys/kernel/osrelease", "6.18.1\n")
+        .with("/sys/kernel/btf/vmlinux", "")
+        .with("/proc/self/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n")
+        .with("/sys/class/net/eth1/queues/rx-0/rps_cpus", "00000000,00000000\n")
+        .with("/sys/class/net/eth1/queues/rx-0/rps_flow_cnt", "0\n")
+}
+
+#[test]
+fn what_the_machine_lacks_for_steering_is_named() {
+    let said = |machine: &Fake| {
+        let wanted = Wanted { cores: 0, pin: Vec::new(), busy: false, ..wanted("steer") };
+        complaints(machine, &wanted)
+    };
+    assert_eq!(said(&steered()), Vec::<String>::new());
+    let file = |path: &str, text: &str| said(&steered().with(path, text));
+    let kernel = |release: &str| file("/proc/sys/kernel/osrelease", release);
+    assert_eq!(kernel("5.10.0-9\n"), ["problem kernel for steer"]);
+    assert_eq!(kernel("6.1.0-18-amd64\n"), ["warning kernel for steer"]);
+    let few = file("/proc/self/status", "CapEff:\t0000000000001000\n");
+    assert!(few.contains(&"problem capabilities for steer".to_owned()), "{few:?}");
+    let queue = "/sys/class/net/eth1/queues/rx-0";
+    assert_eq!(file(&format!("{queue}/rps_cpus"), "3\n"), ["warning rps eth1"]);
+    assert_eq!(file(&format!("{queue}/rps_flow_cnt"), "4096\n"), ["warning rfs eth1"]);
+    assert_eq!(file("/sys/class/net/eth1/mtu", "9000\n"), ["problem mtu eth1"]);
+    assert_eq!(file("/proc/self/mounts", "tmp /tmp tmpfs rw 0 0\n"), ["warning bpf file system"]);
+    let mut veth = steered();
+    veth.files.remove("/sys/class/net/eth1/device/vendor");
+    veth.on.insert("TxChecksum".into());
+    assert_eq!(said(&veth), ["warning checksums eth1"]);
+    let mut without = steered();
+    without.files.remove("/sys/kernel/btf/vmlinux");
+    assert_eq!(said(&without), ["warning types of the kernel"]);
+    let all = all(&kernel_6_1(), &wanted("steer"));
+    let kernel = all.iter().find(|one| one.about == "kernel for steer").unwrap();
+    assert!(
+        kernel.what.contains("6.3 has the tracepoint") && kernel.what.contains("6.6 has"),
+        "{kernel:?}"
+    );
+}
+
+fn kernel_6_1() -> Fake {
+    steered().with("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+}

@@ -21,7 +21,7 @@ use std::io;
 use flowyard_pool::Umem;
 
 use crate::af_packet::{Seen, Settings};
-use crate::af_xdp::{self, Attached, Desc, Rules};
+use crate::af_xdp::{self, Ahead, Attached, Desc, Rules};
 use crate::live::{Counts, Interface, OpenError, State};
 use crate::tap::{self, Got, HostQueue, Programs};
 
@@ -66,7 +66,12 @@ pub(super) trait System: Clone + Send + Sync + 'static {
     fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError>;
 
     /// Attaches a program that redirects frames to sockets.
-    fn program(&self, on: &Interface, rules: &Rules) -> Result<Self::Program, OpenError>;
+    fn program(
+        &self,
+        on: &Interface,
+        rules: &Rules,
+        ahead: Option<&dyn Ahead>,
+    ) -> Result<Self::Program, OpenError>;
 
     /// Binds a socket to `queue` of `on`.
     fn socket(

@@ -30,6 +30,11 @@ pub(super) trait Device: Send {
     /// As `Tx::tx`.
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
+    /// As `Tx::is_clear`.
+    fn is_clear(&mut self) -> bool {
+        true
+    }
+
     /// Stops receiving.
     fn stop(&mut self) {}
 

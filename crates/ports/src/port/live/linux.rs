@@ -21,7 +21,7 @@ use flowyard_pool::Umem;
 
 use super::calls::{self, Silencer, System};
 use crate::af_packet::{self, Seen};
-use crate::af_xdp::{self, Attached, Desc, Rules};
+use crate::af_xdp::{self, Ahead, Attached, Desc, Rules};
 use crate::live::{Counts, Interface, Looker, OpenError, State};
 use crate::tap::{self, Got, HostQueue, Programs};
 
@@ -75,8 +75,13 @@ impl System for Linux {
         tap::set_up(name, how)
     }
 
-    fn program(&self, on: &Interface, rules: &Rules) -> Result<Self::Program, OpenError> {
-        af_xdp::Program::attach(on, rules)
+    fn program(
+        &self,
+        on: &Interface,
+        rules: &Rules,
+        ahead: Option<&dyn Ahead>,
+    ) -> Result<Self::Program, OpenError> {
+        af_xdp::Program::attach(on, rules, ahead)
     }
 
     fn socket(

@@ -67,4 +67,6 @@ pub struct XdpPort {
     pub queues: Vec<u32>,
     /// Whether TCP and UDP checksums are recomputed, for senders on the same machine.
     pub completes_checksums: bool,
+    /// What runs in front of the port's program.
+    pub ahead: Option<Arc<dyn af_xdp::Ahead>>,
 }

@@ -57,7 +57,11 @@ impl<S: System> Common<S> {
             // It may still be attached, under another index, and there can be only one.
             program.detach();
         }
-        let program = Arc::new(self.system.program(interface, &self.port.rules)?);
+        let program = Arc::new(self.system.program(
+            interface,
+            &self.port.rules,
+            self.port.ahead.as_deref(),
+        )?);
         *held = Some(Arc::clone(&program));
         Ok(program)
     }
@@ -153,8 +157,8 @@ pub(super) fn open<S: System>(
         return Err(OpenError { what, fix: "remove 'buffer_bytes'".into() });
     };
     let (system, port) = (place.system.clone(), port.clone());
-    // With other rules, some frames that the interface counts are for the kernel.
-    let takes_all = port.rules == Rules::All;
+    // With other rules, some frames that the interface counts are for the kernel, or are answered in front.
+    let takes_all = port.rules == Rules::All && port.ahead.is_none();
     let counter = takes_all.then_some((|counts| counts.received) as fn(&Counts) -> u64);
     let common = Arc::new(Common { system, port, umem, program: Mutex::new(None) });
     let mut devices = Vec::new();
@@ -438,6 +442,11 @@ impl<S: System> Device for Xdp<S> {
             self.monitor.stuck = None;
         }
         if left.is_empty() { left } else { self.monitor.later(from, left, now) }
+    }
+
+    fn is_clear(&mut self) -> bool {
+        self.reap();
+        self.out.sent == 0
     }
 
     fn stop(&mut self) {

@@ -8,7 +8,7 @@ use flowyard_pool::Umem;
 
 use super::{Device, World, packet, tun, xdp};
 use crate::af_packet::Settings;
-use crate::af_xdp::{self, Rules};
+use crate::af_xdp::{self, Ahead, Rules};
 use crate::live::{Counts, Interface, OpenError, State as LinkState};
 use crate::port::live::calls::{Link, System};
 use crate::tap::{self, HostQueue, Programs};
@@ -95,7 +95,12 @@ impl System for World {
         self.find(name)
     }
 
-    fn program(&self, on: &Interface, _rules: &Rules) -> Result<Self::Program, OpenError> {
+    fn program(
+        &self,
+        on: &Interface,
+        _rules: &Rules,
+        _ahead: Option<&dyn Ahead>,
+    ) -> Result<Self::Program, OpenError> {
         xdp::program(self, on)
     }
 

@@ -1,14 +1,14 @@
-//! The program watched for elephants: what was sampled and how loaded the CPUs are, and the decisions carried out.
+//! Frames are sampled to find elephants: what was sampled and how loaded the CPUs are, and the decisions carried out.
 
 use std::collections::{BTreeMap, HashMap};
 
-use aya::maps::{HashMap as HashOf, PerCpuArray};
+use aya::maps::{Array, HashMap as HashOf, PerCpuArray};
 use flowyard_frame::{FlowKey, Nanos};
 
 use super::{Error, Program, refused};
 use crate::cpus::{self, Ticks};
 use crate::elephants::{Decision, Elephants, Load, Seen, Settings, What};
-use crate::layout::{self, Key, Sketch, Watch};
+use crate::layout::{self, Key, Sampling, Sketch};
 use crate::policy::Policy;
 
 /// What is remembered from window to window.
@@ -64,8 +64,8 @@ impl Watcher {
         self.table.iter().map(one).collect()
     }
 
-    /// The value of the map `watch`.
-    fn value(&self, cpus: &[Option<u32>]) -> Watch {
+    /// The value of the map `sampling`.
+    fn value(&self, cpus: &[Option<u32>]) -> Sampling {
         let mut taken = [0_u64; 16];
         for (queue, cpu) in cpus.iter().enumerate() {
             if cpu.is_some_and(|cpu| self.elephants.is_taken(cpu)) {
@@ -73,7 +73,7 @@ impl Watcher {
             }
         }
         let owned = self.elephants.own().count() as u32;
-        layout::watch(self.number, self.settings.sample_every, owned, &taken)
+        layout::sampling(self.number, self.settings.sample_every, owned, &taken)
     }
 }
 
@@ -103,7 +103,7 @@ impl Program {
         // From now on the program counts in the other sketch.
         let ended = watcher.number;
         watcher.number = watcher.number.wrapping_add(1).max(1);
-        self.set("watch", 0, &watcher.value(&self.cpus))?;
+        self.set("sampling", 0, &watcher.value(&self.cpus))?;
         let loads = self.loads(watcher)?;
         let is_first = watcher.end.replace(now.saturating_add(watcher.settings.window)).is_none();
         if is_first {
@@ -116,7 +116,7 @@ impl Program {
             self.carry_out(&decision.what)?;
         }
         if decisions.iter().any(|decision| !matches!(decision.what, What::Refuse(_))) {
-            self.set("watch", 0, &watcher.value(&self.cpus))?;
+            self.set("sampling", 0, &watcher.value(&self.cpus))?;
             let table = watcher.spread(&self.cpus);
             for (entry, (after, before)) in (0..).zip(table.iter().zip(&watcher.now)) {
                 if after != before {
@@ -148,7 +148,7 @@ impl Program {
             let known = watcher.busy.get(&cpu).copied().unwrap_or_default();
             let busy = after.busy_since(before).unwrap_or(known);
             watcher.busy.insert(cpu, busy);
-            let dropped = self.dropped(cpu)?.unwrap_or_default();
+            let dropped = self.ring(cpu)?.dropped;
             let before = watcher.drops.insert(cpu, dropped).unwrap_or(dropped);
             let drops = dropped.saturating_sub(before);
             let seen = watcher.frames.insert(cpu, all).unwrap_or(all);
@@ -197,14 +197,13 @@ impl Program {
         done.map_err(|error| refused("giving a flow a CPU of its own", &error))
     }
 
-    /// The queue that was learned for a flow, if it has one.
+    /// The queue that the indirection table gives to this hash now; elephants change the table.
     ///
     /// # Errors
     /// When the kernel does not give it.
-    pub fn learned(&mut self, key: &FlowKey, now: Nanos) -> Result<Option<u32>, Error> {
-        let map = HashOf::<_, Key, layout::Flow>::try_from(&*self.map("flows")?);
-        let map = map.map_err(|error| refused("reading what was learned", &error))?;
-        let found = map.get(&layout::key(&key.flow()), 0).ok();
-        Ok(found.and_then(|flow| layout::learned(&flow, now)))
+    pub fn entry(&mut self, hash: u32) -> Result<u16, Error> {
+        let map = Array::<_, u32>::try_from(&*self.map("table")?);
+        let queue = map.and_then(|map| map.get(&(hash % map.len().max(1)), 0));
+        queue.map(|queue| queue as u16).map_err(|error| refused("table", &error))
     }
 }

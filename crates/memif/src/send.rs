@@ -1,0 +1,113 @@
+//! The transmitting half of a queue.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::buffers::Buffers;
+use crate::ring::{Descriptor, NEXT, Ring, Violation, violation};
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It is in the ring.
+    Done,
+    /// The ring has no room for it now.
+    Full,
+    /// It is longer than what all buffers of the ring hold.
+    TooLong,
+}
+
+/// Transmits into one ring: `begin`, then `write` each frame, then `finish`.
+#[derive(Debug)]
+pub struct Sender {
+    ring: Ring,
+    buffers: Buffers,
+    /// The slot that is filled next.
+    next: u16,
+    /// The first slot that may not be filled, as `begin` saw it.
+    end: u16,
+    /// What `finish` has published.
+    published: u16,
+}
+
+impl Sender {
+    pub(crate) fn new(ring: Ring, buffers: Buffers) -> Self {
+        let next = match buffers {
+            Buffers::Named(_) => ring.tail().load(Ordering::Acquire),
+            Buffers::Own { .. } => 0,
+        };
+        Self { ring, buffers, next, end: next, published: next }
+    }
+
+    /// Looks for empty slots; returns how many there are.
+    ///
+    /// # Errors
+    /// When the peer's index is not possible.
+    #[inline]
+    pub fn begin(&mut self) -> Result<u16, Violation> {
+        self.end = match self.buffers {
+            Buffers::Named(_) => self.ring.head().load(Ordering::Acquire),
+            Buffers::Own { .. } => {
+                self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size)
+            }
+        };
+        let room = self.end.wrapping_sub(self.next);
+        if room > self.ring.size {
+            let size = self.ring.size;
+            return violation(format!("{room} slots of a ring with {size} are empty"));
+        }
+        Ok(room)
+    }
+
+    /// Copies `frame` into the ring, over several buffers if it is longer than one.
+    ///
+    /// # Errors
+    /// When a descriptor is not possible.
+    #[inline]
+    pub fn write(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
+        let (mut at, mut rest) = (self.next, frame);
+        loop {
+            if at == self.end {
+                let is_all = at.wrapping_sub(self.next) == self.ring.size;
+                return Ok(if is_all { Sent::TooLong } else { Sent::Full });
+            }
+            let d = match self.buffers {
+                Buffers::Named(_) => self.ring.descriptor(at),
+                Buffers::Own { .. } => self.buffers.empty(at),
+            };
+            if d.length == 0 {
+                return violation("a buffer has no room");
+            }
+            let (region, place) = self.buffers.locate(at, d)?;
+            let (part, left) = rest.split_at(rest.len().min(d.length as usize));
+            if !region.write(place, part) {
+                return violation("a buffer is outside of its region");
+            }
+            let flags = if left.is_empty() { 0 } else { NEXT };
+            self.ring.set_descriptor(at, Descriptor { flags, length: part.len() as u32, ..d });
+            (at, rest) = (at.wrapping_add(1), left);
+            if rest.is_empty() {
+                self.next = at;
+                return Ok(Sent::Done);
+            }
+        }
+    }
+
+    /// Shows the peer what was written. Returns whether the peer sleeps and must be woken.
+    #[inline]
+    #[must_use]
+    pub fn finish(&mut self) -> bool {
+        if self.published == self.next {
+            return false;
+        }
+        self.published = self.next;
+        let index = match self.buffers {
+            Buffers::Named(_) => self.ring.tail(),
+            Buffers::Own { .. } => self.ring.head(),
+        };
+        // Release: what was written precedes this store.
+        index.store(self.next, Ordering::Release);
+        // The peer allows wake-ups and then looks at the index; this side does so in the other order.
+        fence(Ordering::SeqCst);
+        self.ring.wants_wakeups()
+    }
+}

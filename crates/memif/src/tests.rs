@@ -1,0 +1,338 @@
+//! Both roles in one process: rings against a model, peers that break the protocol, whole connections.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::handshake::{Parts, Server, Step};
+use crate::link::{Link, Memory};
+use crate::message::Message;
+use crate::ring::{Descriptor, Ring};
+use crate::sys::Region;
+use crate::*;
+
+fn waker() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK).unwrap()
+}
+
+fn settings(role: Role) -> Settings {
+    Settings {
+        role,
+        socket: "unused".into(),
+        id: 3,
+        name: format!("{role:?}"),
+        secret: b"key".to_vec(),
+        queues: 1,
+        log2_ring: 3,
+        buffer_bytes: 64,
+    }
+}
+
+/// The client's end and the server's end of rings with 8 descriptors and buffers of 64 bytes.
+fn pair() -> (Link, Link) {
+    let layout = Layout { rings: (1, 1), log2_ring: 3, buffer_bytes: 64 };
+    let memory = Memory::create(layout, vec![waker()]).unwrap();
+    let size = layout.bytes().unwrap() as u64;
+    let parts = Parts {
+        name: "client".into(),
+        regions: vec![(size, memory.fd.try_clone().unwrap())],
+        to_server: vec![(layout.ring(true, 0), waker())],
+        to_client: vec![(layout.ring(false, 0), waker())],
+    };
+    (memory.link(), Link::adopt(parts).unwrap())
+}
+
+/// The frames that are received at once.
+fn drain(receiver: &mut Receiver, room: usize) -> Vec<Result<Vec<u8>, Got>> {
+    receiver.begin().unwrap();
+    let (mut all, mut bytes) = (Vec::new(), vec![0; room]);
+    while let Some(got) = receiver.read(&mut bytes).unwrap() {
+        all.push(match got {
+            Got::Frame(len) => Ok(bytes[..len].to_vec()),
+            other => Err(other),
+        });
+    }
+    receiver.finish();
+    all
+}
+
+proptest! {
+    /// A ring is a queue of 8 slots: frames leave whole, in order, and none is lost or invented.
+    #[test]
+    fn both_directions_are_queues(
+        steps in prop::collection::vec((any::<bool>(), prop::collection::vec(1_usize..400, 0..6), any::<bool>()), 1..80)
+    ) {
+        let (mut client, mut server) = pair();
+        let mut waiting: [VecDeque<Vec<u8>>; 2] = Default::default();
+        let mut number = 0_u8;
+        for (to_server, lengths, receives) in steps {
+            let (from, to) = if to_server { (&mut client, &mut server) } else { (&mut server, &mut client) };
+            let model = &mut waiting[usize::from(to_server)];
+            let used = |model: &VecDeque<Vec<u8>>| model.iter().map(|frame| frame.len().div_ceil(64)).sum::<usize>();
+            let sender = &mut from.senders[0];
+            prop_assert_eq!(usize::from(sender.begin().unwrap()), 8 - used(model));
+            for len in lengths {
+                number = number.wrapping_add(1);
+                let frame: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_add(number)).collect();
+                let fits = used(model) + len.div_ceil(64) <= 8;
+                let sent = sender.write(&frame).unwrap();
+                prop_assert_eq!(sent == Sent::Done, fits, "{:?}", sent);
+                if fits {
+                    model.push_back(frame);
+                }
+            }
+            prop_assert!(!sender.finish(), "both sides poll");
+            if receives {
+                let got: Result<Vec<_>, _> = drain(&mut to.receivers[0], 2048).into_iter().collect();
+                prop_assert_eq!(got.unwrap(), model.drain(..).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn messages_come_back(bytes in prop::collection::vec(0..128_u8, 128..=128), kind in 0_u8..12) {
+        let mut bytes = bytes;
+        (bytes[0], bytes[1]) = (kind, 0);
+        match Message::decode(&bytes) {
+            Ok(message) => prop_assert_eq!(Message::decode(&message.encode()), Ok(message)),
+            Err(error) => prop_assert!(kind == 0 || kind > 8, "{}", error),
+        }
+    }
+
+    /// Whatever a peer writes into the memory: an error or frames, within the ring, and never a panic.
+    #[test]
+    fn hostile_memory_is_harmless(
+        words in prop::collection::vec((0_usize..600, any::<u64>()), 1..40),
+        head in any::<u16>(), tail in any::<u16>(),
+    ) {
+        let layout = Layout { rings: (1, 1), log2_ring: 3, buffer_bytes: 64 };
+        let (region, fd) = Region::create(layout.bytes().unwrap()).unwrap();
+        let region = Arc::new(region);
+        for to_server in [true, false] {
+            let at = layout.ring(to_server, 0).offset as usize;
+            Ring::new(Arc::clone(&region), at, 3).unwrap().init();
+        }
+        let parts = Parts {
+            name: String::new(),
+            regions: vec![(region.len() as u64, fd)],
+            to_server: vec![(layout.ring(true, 0), waker())],
+            to_client: vec![(layout.ring(false, 0), waker())],
+        };
+        let mut server = Link::adopt(parts).unwrap();
+        for (at, word) in words {
+            region.write(at, &word.to_ne_bytes());
+        }
+        for to_server in [true, false] {
+            let ring = Ring::new(Arc::clone(&region), layout.ring(to_server, 0).offset as usize, 3).unwrap();
+            ring.head().store(head % 12, std::sync::atomic::Ordering::Relaxed);
+            ring.tail().store(tail, std::sync::atomic::Ordering::Relaxed);
+        }
+        let receiver = &mut server.receivers[0];
+        let mut bytes = [0; 256];
+        if receiver.begin().is_ok() {
+            for _ in 0..8 {
+                if !matches!(receiver.read(&mut bytes), Ok(Some(_))) {
+                    break;
+                }
+            }
+            receiver.finish();
+        }
+        let sender = &mut server.senders[0];
+        if sender.begin().is_ok() {
+            while matches!(sender.write(&[7; 100]), Ok(Sent::Done)) {}
+            let _wakes = sender.finish();
+        }
+    }
+}
+
+#[test]
+fn frames_that_do_not_fit() {
+    let (mut client, mut server) = pair();
+    let sender = &mut client.senders[0];
+    sender.begin().unwrap();
+    assert_eq!(sender.write(&[1; 8 * 64 + 1]).unwrap(), Sent::TooLong);
+    assert_eq!(sender.write(&[1; 8 * 64]).unwrap(), Sent::Done);
+    assert_eq!(sender.write(&[1; 60]).unwrap(), Sent::Full);
+    let _wakes = sender.finish();
+    // Longer than the receiver's room: one frame is lost, and the ring goes on.
+    assert_eq!(drain(&mut server.receivers[0], 100), [Err(Got::TooLong)]);
+    sender.begin().unwrap();
+    assert_eq!(sender.write(&[2; 100]).unwrap(), Sent::Done);
+    let _wakes = sender.finish();
+    assert_eq!(drain(&mut server.receivers[0], 100), [Ok(vec![2; 100])]);
+}
+
+#[test]
+fn descriptors_outside_of_the_memory_are_refused() {
+    let (mut client, mut server) = pair();
+    let layout = Layout { rings: (1, 1), log2_ring: 3, buffer_bytes: 64 };
+    for (descriptor, wanted) in [
+        (
+            Descriptor { length: 60, offset: u32::MAX, ..Descriptor::default() },
+            "names 60 bytes at 4294967295",
+        ),
+        (Descriptor { length: u32::MAX, ..Descriptor::default() }, "names 4294967295 bytes at 0"),
+        (Descriptor { region: 1, length: 60, ..Descriptor::default() }, "names region 1"),
+        (
+            Descriptor { flags: 1, length: 60, ..Descriptor::default() },
+            "continues behind the last slot",
+        ),
+    ] {
+        let sender = &mut client.senders[0];
+        sender.begin().unwrap();
+        assert_eq!(sender.write(&[1; 60]).unwrap(), Sent::Done);
+        let _wakes = sender.finish();
+        let receiver = &mut server.receivers[0];
+        assert!(receiver.begin().unwrap() > 0);
+        let ring = receiver.ring();
+        let own = ring.descriptor(receiver.next_slot());
+        ring.set_descriptor(receiver.next_slot(), descriptor);
+        let error = receiver.read(&mut [0; 128]).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+        ring.set_descriptor(receiver.next_slot(), own);
+        assert_eq!(drain(receiver, 128).len(), 1);
+    }
+    assert!(layout.bytes().is_some());
+}
+
+#[test]
+fn memory_that_can_shrink_is_refused() {
+    let open = |seal: bool| {
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&fd, 8192).unwrap();
+        if seal {
+            rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::SHRINK).unwrap();
+        }
+        fd
+    };
+    assert!(Region::adopt(&open(false), 4096).unwrap_err().to_string().contains("can shrink"));
+    assert!(Region::adopt(&open(true), 8193).unwrap_err().to_string().contains("has 8192 bytes"));
+    assert_eq!(Region::adopt(&open(true), 8192).unwrap().len(), 8192);
+    let (file, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert!(Region::adopt(&file.into(), 1).unwrap_err().to_string().contains("not a memfd"));
+}
+
+/// The messages of both sides until they are connected.
+fn shake(mut server: Server<u8>, mut client: Client) -> Result<Parts<u8>, String> {
+    let mut message = server.hello();
+    for _ in 0..20 {
+        let Step::Send(next, attach) = client.receive(&message)? else {
+            panic!("connected too early")
+        };
+        message = match server.receive(next, (attach != Attach::Nothing).then_some(1))? {
+            Reply::Send(message) => message,
+            Reply::Connect(parts, message) => {
+                assert_eq!(client.receive(&message)?, Step::Connected("Server".into()));
+                return Ok(parts);
+            }
+            Reply::Ended(why) => panic!("{why}"),
+        };
+    }
+    panic!("no end");
+}
+
+#[test]
+fn both_sides_agree_on_rings() {
+    for (mine, theirs, agreed) in [(1, 1, 1), (4, 2, 2), (2, 4, 2), (3, 3, 3)] {
+        let server = Server::new(Settings { queues: mine, ..settings(Role::Server) });
+        let client = Client::new(Settings { queues: theirs, ..settings(Role::Client) });
+        let parts = shake(server, client).unwrap();
+        assert_eq!((parts.to_server.len(), parts.to_client.len()), (agreed, agreed));
+        assert_eq!((parts.regions.len(), &*parts.name), (1, "Client"));
+    }
+}
+
+#[test]
+fn clients_that_ask_for_something_else_are_refused() {
+    let shake = |client: Settings| shake(Server::new(settings(Role::Server)), Client::new(client));
+    let own = settings(Role::Client);
+    assert!(shake(own.clone()).is_ok());
+    let wrong = shake(Settings { id: 4, ..own.clone() }).unwrap_err();
+    assert_eq!(wrong, "this socket has interface 3, not 4");
+    assert_eq!(shake(Settings { secret: vec![1], ..own }).unwrap_err(), "the secret is wrong");
+    let mut server = Server::<u8>::new(settings(Role::Server));
+    assert!(server.receive(Message::Connect { name: "x".into() }, None).is_err());
+}
+
+fn open_at(role: Role, socket: &std::path::Path, log: &Arc<Mutex<Vec<String>>>) -> Port {
+    let log = Arc::clone(log);
+    let settings = Settings {
+        socket: socket.into(),
+        queues: 2,
+        buffer_bytes: 2048,
+        log2_ring: 6,
+        ..settings(role)
+    };
+    open(&settings, 2, Arc::new(move |what| log.lock().unwrap().push(format!("{role:?}: {what}"))))
+        .unwrap()
+}
+
+/// Waits until both sides are connected, or are not.
+fn until(ports: &mut [&mut Port], wanted: bool) {
+    for _ in 0..500 {
+        if ports.iter_mut().all(|port| port.queues.iter_mut().all(|queue| queue.attend() == wanted))
+        {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the ports are not connected: {wanted}");
+}
+
+#[test]
+fn ports_connect_pass_frames_and_connect_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    // The client comes first, and waits.
+    let mut client = open_at(Role::Client, &socket, &log);
+    for round in 0..3_u8 {
+        let mut server = open_at(Role::Server, &socket, &log);
+        until(&mut [&mut client, &mut server], true);
+        for at in [0, 1] {
+            let frame = [round, at, 3];
+            let write = |sender: &mut Sender| {
+                sender.begin()?;
+                sender.write(&frame)
+            };
+            assert_eq!(client.queues[usize::from(at)].send(write).unwrap(), Some(Sent::Done));
+            let got = drain(&mut server.queues[usize::from(at)].receivers()[0], 2048);
+            assert_eq!(got, [Ok(frame.to_vec())]);
+            assert_eq!(server.queues[usize::from(at)].send(write).unwrap(), Some(Sent::Done));
+            let got = drain(&mut client.queues[usize::from(at)].receivers()[0], 2048);
+            assert_eq!(got, [Ok(frame.to_vec())]);
+        }
+        drop(server);
+        until(&mut [&mut client], false);
+        assert!(!socket.exists());
+    }
+    let log = log.lock().unwrap().join("\n");
+    assert!(
+        log.contains("Client: disconnected: by the other side: the interface is closed"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let _first = open_at(Role::Server, &socket, &log);
+    let second =
+        open(&Settings { socket: socket.clone(), ..settings(Role::Server) }, 1, Arc::new(|_| ()));
+    let error = second.err().unwrap().to_string();
+    assert!(error.contains("is in use by another program; stop that program"), "{error}");
+    let nowhere = open(
+        &Settings { socket: "/nowhere/a".into(), ..settings(Role::Server) },
+        1,
+        Arc::new(|_| ()),
+    );
+    assert!(nowhere.err().unwrap().to_string().contains("make sure that its folder exists"));
+}

@@ -1,0 +1,233 @@
+//! A port in memory that another process shares: memif.
+//!
+//! Each core has a ring in each direction, as far as the peer has as many. While there is no connection, frames for
+//! the port are dropped with the reason `port_down`; the interface connects again by itself.
+//! Thread-safety: both halves of a core's part belong to one core, so the lock between them is never contended.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
+use flowyard_memif::{Got, Queue, Sent, Settings, Violation};
+use flowyard_pool::{Meta, Pool};
+use flowyard_wire::LinkType;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::{Halves, Received, Rx, Tx, refuse};
+
+use super::Log;
+use crate::live::OpenError;
+
+/// The parameters of a memif port.
+#[derive(Clone, Debug)]
+pub struct MemifPort {
+    /// The port number in the metadata of its frames.
+    pub number: u16,
+    /// The name of the port in messages.
+    pub name: String,
+    /// Number of cores that own the port.
+    pub cores: usize,
+    /// The connection.
+    pub settings: Settings,
+}
+
+/// If the peer takes no frames for longer than this, frames for it are dropped.
+const STUCK_LIMIT: Nanos = 100_000_000;
+/// Maximum number of messages kept for the end of a run.
+const REMARKS: usize = 16;
+
+struct Part {
+    queue: Queue,
+    number: u16,
+    /// The ring that is read first, in turn.
+    first: usize,
+    /// The time since which the peer has taken no frames.
+    stuck: Option<Nanos>,
+    is_connected: bool,
+    has_connected: bool,
+    remarks: Arc<Mutex<Vec<String>>>,
+    log: Log,
+    name: String,
+}
+
+type Shared = Arc<Mutex<Part>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens both halves of `port` for each of its cores.
+///
+/// # Errors
+/// What failed, and how to fix it.
+pub fn open(port: &MemifPort, log: &Log) -> Result<Vec<Halves>, OpenError> {
+    let remarks = Arc::new(Mutex::new(Vec::new()));
+    let (name, tell, kept) = (port.name.clone(), Arc::clone(log), Arc::clone(&remarks));
+    let report = Arc::new(move |what: &str| {
+        tell(&name, what);
+        let mut kept = lock(&kept);
+        if kept.len() < REMARKS && !kept.iter().any(|one| one == what) {
+            kept.push(what.to_owned());
+        }
+    });
+    let opened = flowyard_memif::open(&port.settings, port.cores, report)
+        .map_err(|error| OpenError { what: error.what, fix: error.fix })?;
+    let halves = |queue| {
+        let part: Shared = Arc::new(Mutex::new(Part {
+            queue,
+            number: port.number,
+            first: 0,
+            stuck: None,
+            is_connected: false,
+            has_connected: false,
+            remarks: Arc::clone(&remarks),
+            log: Arc::clone(log),
+            name: port.name.clone(),
+        }));
+        let rx: Box<dyn Rx> = Box::new(MemifRx(Arc::clone(&part)));
+        (rx, Box::new(MemifTx(part)) as Box<dyn Tx>)
+    };
+    Ok(opened.queues.into_iter().map(halves).collect())
+}
+
+impl Part {
+    /// Whether there is a connection. A connection that replaced another one is counted in `got`.
+    #[inline]
+    fn attend(&mut self, got: &mut Received) -> bool {
+        let is_connected = self.queue.attend();
+        if is_connected != self.is_connected {
+            self.is_connected = is_connected;
+            self.stuck = None;
+            got.reopens += u32::from(is_connected && self.has_connected);
+            self.has_connected |= is_connected;
+        }
+        is_connected
+    }
+
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        let mut got = Received::default();
+        if !self.attend(&mut got) {
+            return got;
+        }
+        let count = self.queue.receivers().len();
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        for turn in 0..count {
+            let at = (self.first + turn) % count;
+            let result = read(&mut self.queue, at, (into, pool), (self.number, now), &mut got);
+            if let Err(violation) = result {
+                self.queue.fail(&violation);
+                return got;
+            }
+        }
+        got
+    }
+
+    fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
+        let mut left = lanes;
+        let result = self.queue.send(|sender| {
+            sender.begin()?;
+            for lane in lanes {
+                match sender.write(pool.bytes(&from.frames[lane]))? {
+                    Sent::Done => {}
+                    Sent::Full => break,
+                    Sent::TooLong => refuse(from, lane, DropReason::TooLong),
+                }
+                left = left.without(Lanes(1 << lane));
+            }
+            Ok(())
+        });
+        match result {
+            Ok(Some(())) => {}
+            Ok(None) => return refuse_all(from, left, DropReason::PortDown),
+            Err(violation) => {
+                self.queue.fail(&violation);
+                return refuse_all(from, left, DropReason::PortFailed);
+            }
+        }
+        if left != lanes || left == Lanes::NONE {
+            self.stuck = None;
+            return left;
+        }
+        let since = *self.stuck.get_or_insert(now);
+        if now.saturating_sub(since) < STUCK_LIMIT {
+            return left;
+        }
+        if now.saturating_sub(since) < 2 * STUCK_LIMIT {
+            (self.log)(&self.name, "the peer takes no frames; frames for it are dropped");
+        }
+        refuse_all(from, left, DropReason::PortFailed)
+    }
+}
+
+fn refuse_all(from: &mut Batch, lanes: Lanes, reason: DropReason) -> Lanes {
+    lanes.for_each(|lane| refuse(from, lane, reason));
+    Lanes::NONE
+}
+
+/// Receives from the ring at `at`, as long as there are frames, lanes and buffers.
+fn read(
+    queue: &mut Queue,
+    at: usize,
+    (into, pool): (&mut Batch, &mut Pool),
+    (in_port, time): (u16, Nanos),
+    got: &mut Received,
+) -> Result<(), Violation> {
+    let Some(receiver) = queue.receivers().get_mut(at) else { return Ok(()) };
+    if into.len() == LANES || receiver.begin()? == 0 {
+        return Ok(());
+    }
+    let meta = Meta { time, wire_len: 0, in_port, link: LinkType::Ethernet, copied: 0 };
+    let mut result = Ok(());
+    while into.len() < LANES {
+        // Without a buffer the frame stays in the ring, and the peer notices.
+        let Ok(mut frame) = pool.take(pool.longest(), meta) else { break };
+        match receiver.read(pool.bytes_mut(&mut frame)) {
+            Ok(Some(Got::Frame(len))) => {
+                pool.set_len(&mut frame, len);
+                pool.set_meta(&mut frame, Meta { wire_len: len as u32, ..meta });
+                match into.push(frame, FlowKey::ZERO) {
+                    Ok(_) => continue,
+                    Err(frame) => pool.put(frame), // not reached: a lane is free
+                }
+                break;
+            }
+            Ok(Some(Got::TooLong)) => got.too_long += 1,
+            Ok(Some(Got::Empty)) => got.empty += 1,
+            Ok(None) => {
+                pool.put(frame);
+                break;
+            }
+            Err(violation) => {
+                pool.put(frame);
+                result = Err(violation);
+                break;
+            }
+        }
+        pool.put(frame);
+    }
+    receiver.finish();
+    result
+}
+
+struct MemifRx(Shared);
+
+impl Rx for MemifRx {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        lock(&self.0).rx(into, pool, now)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        lock(&lock(&self.0).remarks).clone()
+    }
+}
+
+struct MemifTx(Shared);
+
+impl Tx for MemifTx {
+    fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
+        let mut part = lock(&self.0);
+        let mut got = Received::default();
+        if part.attend(&mut got) {
+            return part.tx(from, lanes, pool, now);
+        }
+        refuse_all(from, lanes, DropReason::PortDown)
+    }
+}
