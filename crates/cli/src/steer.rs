@@ -328,9 +328,7 @@ fn stopped(error: Error) -> Stop {
         | Error::NoInterface(_)
         | Error::Cpu { .. }
         | Error::Mtu { .. }
-        | Error::Pin(_) => {
-            bad_input(error)
-        }
+        | Error::Pin(_) => bad_input(error),
         error => Stop::Failed(error.into()),
     }
 }
