@@ -134,7 +134,7 @@ impl Program {
         Self::load_for(policy, queue_frames, None)
     }
 
-    /// As [`Program::load`], for frames in so many pieces instead of what the kernel knows.
+    /// As [`Program::load`], for frames in `pieces` instead of what the kernel knows.
     ///
     /// # Errors
     /// As [`Program::load`].
