@@ -38,7 +38,7 @@ Examples:
   flowyard steer eth0
   flowyard steer eth0 --cpus 2,3,4,5 --inner
   flowyard steer eth0 --policy rfs
-  flowyard steer eth0 --quic --sockets $(pidof -s server):443
+  flowyard steer eth0 --quic --sockets 1234:443
   flowyard steer eth0 --rules rules.txt --seconds 60 --json
   flowyard steer eth0 --policy atr --pin --metrics 9465
   flowyard steer eth0 --stop
