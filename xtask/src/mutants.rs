@@ -196,6 +196,9 @@ fn pass(
     fs::write(&config, sample::config(chosen))?;
     let mut command = mutants(root, options);
     command.arg("--config").arg(&config).arg("--output").arg(folder);
+    // Fields of structs are left out whatever the configuration says, but only in these files.
+    let files: BTreeSet<&str> = chosen.iter().map(|mutant| &*mutant.path).collect();
+    command.args(files.into_iter().flat_map(|file| ["--file", file]));
     if std::env::var_os(TIMEOUT.0).is_none() {
         command.env(TIMEOUT.0, TIMEOUT.1);
     }

@@ -126,7 +126,7 @@ pub(crate) struct Args {
 
     /// Sockets of process PID, and of its descendants, that share PORT (SO_REUSEPORT): each packet goes to one whose
     /// thread runs on the CPU that processes the packet (may be repeated)
-    #[arg(long, value_name = "PID:PORT")]
+    #[arg(long, value_name = "PID:PORT", value_parser = sockets::shared)]
     sockets: Vec<Shared>,
 
     /// Number of frames that wait for a CPU at most; more are dropped

@@ -160,7 +160,7 @@ impl Program {
         Self::load_with(policy, queue_frames, None, None)
     }
 
-    /// As [`Program::load`], for frames in so many pieces instead of what the kernel knows.
+    /// As [`Program::load`], for frames in `pieces` instead of what the kernel knows.
     ///
     /// # Errors
     /// As [`Program::load`].

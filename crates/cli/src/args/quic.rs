@@ -1,7 +1,5 @@
 //! The arguments that say which packets are spread by QUIC connection ID.
 
-use std::str::FromStr;
-
 use flowyard_flow::Quic;
 
 use crate::stop::{Stop, bad_input};
@@ -17,6 +15,7 @@ pub(crate) struct QuicArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "443",
+        value_parser = ports,
         help_heading = "QUIC"
     )]
     quic: Option<Ports>,
@@ -51,12 +50,8 @@ impl QuicArgs {
 #[derive(Clone, Debug)]
 struct Ports(Vec<u16>);
 
-impl FromStr for Ports {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let ports: Result<_, _> = text.split(',').map(|port| port.trim().parse()).collect();
-        let wrong = || format!("must be port numbers, such as 443,8443, not '{text}'");
-        ports.map(Self).map_err(|_| wrong())
-    }
+fn ports(text: &str) -> Result<Ports, String> {
+    let ports: Result<_, _> = text.split(',').map(|port| port.trim().parse()).collect();
+    let wrong = || format!("must be port numbers, such as 443,8443, not '{text}'");
+    ports.map(Ports).map_err(|_| wrong())
 }

@@ -17,18 +17,13 @@ pub(super) struct Shared {
     port: u16,
 }
 
-impl std::str::FromStr for Shared {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once(':');
-        let both = parts.and_then(|(pid, port)| Some((pid.parse().ok()?, port.parse().ok()?)));
-        match both {
-            Some((process, port)) if process > 0 && port > 0 => Ok(Self { process, port }),
-            _ => Err(format!(
-                "must be the number of a process and a port, as 1234:443, not '{text}'"
-            )),
-        }
+/// The process and the port in `PID:PORT`.
+pub(super) fn shared(text: &str) -> Result<Shared, String> {
+    let parts = text.split_once(':');
+    let both = parts.and_then(|(pid, port)| Some((pid.parse().ok()?, port.parse().ok()?)));
+    match both {
+        Some((process, port)) if process > 0 && port > 0 => Ok(Shared { process, port }),
+        _ => Err(format!("must be the number of a process and a port, as 1234:443, not '{text}'")),
     }
 }
 
@@ -41,9 +36,9 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn attach(shared: &[Shared]) -> Result<Self, Stop> {
+    pub(super) fn attach(all: &[Shared]) -> Result<Self, Stop> {
         let attach = |one: &Shared| Sockets::attach(one.process, one.port).map_err(stopped);
-        let attached: Vec<_> = shared.iter().map(attach).collect::<Result<_, _>>()?;
+        let attached: Vec<_> = all.iter().map(attach).collect::<Result<_, _>>()?;
         Ok(Self { attached, ended: Vec::new(), refreshed: 0 })
     }
 
@@ -121,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_process_and_a_port_are_named() {
-        assert_eq!("1234:443".parse(), Ok(Shared { process: 1234, port: 443 }));
+        assert_eq!(shared("1234:443"), Ok(Shared { process: 1234, port: 443 }));
         for wrong in ["1234", "443:", ":443", "0:443", "1:0", "1:65536", "a:1", "1:2:3"] {
-            let error = wrong.parse::<Shared>().unwrap_err();
+            let error = shared(wrong).unwrap_err();
             assert!(error.contains("as 1234:443"), "{wrong}: {error}");
         }
     }
