@@ -206,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let sockets = daemon::Sockets::open(args)?;
     let pins = pinned::open(args, &mut policy)?;
-    let daemon = Arc::new(daemon::Daemon::start(args, policy, pins)?);
+    let daemon = Arc::new(daemon::Daemon::start(args, &policy, pins)?);
     let mut groups = Groups::attach(&args.sockets)?;
     let _served = sockets.serve(&daemon)?;
     args.started(daemon.attached());

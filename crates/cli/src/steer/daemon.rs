@@ -91,12 +91,12 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Loads and attaches the program.
-    pub(super) fn start(args: &Args, policy: Policy, pins: Option<Pins>) -> Result<Self, Stop> {
+    pub(super) fn start(args: &Args, policy: &Policy, pins: Option<Pins>) -> Result<Self, Stop> {
         let folder = pins.as_ref().map(|pins| pins.folder().display().to_string());
-        let model = Model::new(&policy).map_err(bad_input)?;
+        let model = Model::new(policy).map_err(bad_input)?;
         let loaded = match pins {
-            Some(pins) => Program::load_pinned(&policy, args.queue_frames, pins),
-            None => Program::load(&policy, args.queue_frames),
+            Some(pins) => Program::load_pinned(policy, args.queue_frames, pins),
+            None => Program::load(policy, args.queue_frames),
         };
         let mut program = loaded.map_err(stopped)?;
         let watched = program.watch_rings();
