@@ -27,7 +27,7 @@ fn settings(role: Role) -> Settings {
 /// Messages of 128 bytes each.
 ///
 /// # Panics
-/// When a message is written in a form that is not read back as the same, a server accepts rings that it did not
+/// When a message is written in a form that is not read back as the same message, a server accepts rings that it did not
 /// offer, or a client sends what it has not got.
 pub fn memif(data: &[u8]) {
     let mut server = Server::<u8>::new(settings(Role::Server));
@@ -35,7 +35,9 @@ pub fn memif(data: &[u8]) {
     let (mut serves, mut calls) = (true, true);
     for bytes in data.chunks(MESSAGE_BYTES) {
         let Ok(message) = Message::decode(bytes) else { continue };
-        assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
+        // A text that is no UTF-8 gets longer, and is cut when it is written.
+        let wire = message.encode();
+        assert_eq!(Message::decode(&wire).map(|again| again.encode()), Ok(wire));
         if calls {
             match client.receive(&message) {
                 Ok(Step::Send(_, attach)) => {
@@ -83,6 +85,7 @@ mod tests {
         }
         assert!(matches!(message, Message::Connected { .. }), "{message:?}");
         memif(&all);
+        memif(&[&[2, 0], &[255; 32][..], &[0; 94]].concat());
         for at in 0..all.len() {
             for change in [1, 128, 255] {
                 all[at] ^= change;
