@@ -6,10 +6,8 @@ use flowyard_memif::{
 };
 
 /// A message costs some copies of its texts, on both sides.
-pub const LIMITS: Limits = Limits {
-    blocks: Line { input: 4000, byte: 60 },
-    bytes: Line { input: 8000, byte: 40 },
-};
+pub const LIMITS: Limits =
+    Limits { blocks: Line { input: 4000, byte: 60 }, bytes: Line { input: 8000, byte: 40 } };
 
 fn settings(role: Role) -> Settings {
     Settings {
