@@ -314,6 +314,64 @@ mod tests {
         }
     }
 
+    /// What the drivers accept and set by default, as the comments of the profiles say with their sources: queues,
+    /// fields that can be changed, the table, the hash function, its symmetric forms, the IPv6 types with
+    /// extensions, and fragments hashed by their addresses.
+    #[test]
+    fn what_the_drivers_accept_and_set_by_default() {
+        use Changeable::{HashTypes, Nothing, PerFlowType, TcpAndUdp, UdpPorts};
+        use DefaultTable::{Blocks, InTurn};
+        use Hfunc::{SymmetricOrXor, Toeplitz};
+        use Support::{No, Unknown, Yes};
+        let ixgbe = (UdpPorts, InTurn, Toeplitz, [No, No, Unknown, Yes]);
+        let i40e = (PerFlowType, InTurn, Toeplitz, [No, No, Unknown, Yes]);
+        let igb = (UdpPorts, Blocks, Toeplitz, [No, No, Unknown, Unknown]);
+        let unknown = [Unknown; 4];
+        for (names, queues, wanted) in [
+            (&["82599", "x520", "x540"][..], Some(16), ixgbe),
+            (&["x550"], Some(63), ixgbe),
+            (&["x710", "xl710", "x722"], None, i40e),
+            (&["e810"], None, (PerFlowType, InTurn, Toeplitz, [Yes, No, Unknown, Unknown])),
+            (
+                &["mlx5"],
+                Some(256),
+                (TcpAndUdp, InTurn, SymmetricOrXor, [No, Yes, Unknown, Unknown]),
+            ),
+            (&["82576", "82580"], Some(8), igb),
+            (&["i210", "igc"], Some(4), igb),
+            (&["bnxt"], None, (HashTypes, InTurn, Toeplitz, unknown)),
+            (&["bnxt-p5"], Some(512), (HashTypes, InTurn, Toeplitz, unknown)),
+            (&["ena"], None, (PerFlowType, InTurn, Toeplitz, [Unknown, Unknown, Unknown, Yes])),
+            (&["gve"], None, (Nothing, InTurn, Toeplitz, unknown)),
+            (&["virtio"], Some(32_768), (HashTypes, InTurn, Toeplitz, [No, No, Yes, Yes])),
+        ] {
+            for name in names {
+                let rss = Profile::find(name).unwrap().rss.unwrap();
+                let support =
+                    [rss.symmetric_xor, rss.symmetric_or_xor, rss.ipv6_ex, rss.fragments_as_ip];
+                let found = (rss.changeable, rss.default_table, rss.hfunc, support);
+                assert_eq!((rss.queues, found), (queues, wanted), "{name}");
+            }
+        }
+    }
+
+    /// Every adapter says what its users must know; a note is not said twice.
+    #[test]
+    fn every_adapter_has_notes_of_its_own() {
+        for profile in Profile::ALL {
+            assert!(!profile.notes.is_empty(), "{}", profile.name);
+            let notes: std::collections::BTreeSet<_> = profile.notes.iter().collect();
+            assert_eq!(notes.len(), profile.notes.len(), "{}", profile.name);
+        }
+        // Where a profile is that of another adapter but for a few fields, its notes are its own.
+        let notes = |name: &str| Profile::find(name).unwrap().notes;
+        for (one, other) in
+            [("82576", "82580"), ("82576", "i210"), ("82580", "i210"), ("82576", "igc")]
+        {
+            assert_ne!(notes(one), notes(other), "{one} {other}");
+        }
+    }
+
     #[test]
     fn tables_are_powers_of_two_and_keys_long_enough() {
         for rss in Profile::ALL.iter().filter_map(|p| p.rss) {

@@ -336,3 +336,6 @@ const fn gcd(a: u32, b: u32) -> u32 {
 pub(crate) const fn keeps(service: &Service, is_up: bool) -> bool {
     is_up || matches!(service.on_down, OnDown::Keep)
 }
+
+#[cfg(test)]
+mod tests;

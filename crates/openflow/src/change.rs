@@ -133,7 +133,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts frames. Only one core may call this, because the addition is not atomic.
+    /// Counts frames, the last of which came at `now`; frames that came before others may be counted later. Only one core
+    /// may call this, because the addition is not atomic.
     #[inline]
     pub fn add(&self, packets: u64, bytes: u64, now: u64) {
         let more = |count: &AtomicU64, by| {
@@ -141,7 +142,7 @@ impl Counts {
         };
         more(&self.packets, packets);
         more(&self.bytes, bytes);
-        self.used.store(now, Ordering::Relaxed);
+        self.used.store(now.max(self.used.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
     /// Frames, bytes, and the time of the last frame in nanoseconds; 0 if there was none.

@@ -253,3 +253,6 @@ impl<'a> Packet<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

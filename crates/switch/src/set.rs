@@ -86,3 +86,103 @@ pub(crate) const fn reveals(action: &Action) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowyard_openflow::Oxm;
+
+    use super::*;
+
+    fn set(list: &[Action]) -> ActionSet {
+        let mut set = ActionSet::default();
+        list.iter().for_each(|action| set.write(action));
+        set
+    }
+
+    fn output(port: u32) -> Action {
+        Action::Output { port, max_len: 0 }
+    }
+
+    fn field(field: Field, value: u128) -> Action {
+        Action::SetField(Oxm::exact(field, value))
+    }
+
+    /// OpenFlow 1.3.5, section 5.10, in the order in which the actions are applied.
+    fn all() -> Vec<Action> {
+        vec![
+            Action::CopyTtlIn,
+            Action::PopVlan,
+            Action::PopPbb,
+            Action::PopMpls(0x800),
+            Action::PushMpls(0x8847),
+            Action::PushPbb(0x88e7),
+            Action::PushVlan(0x8100),
+            Action::CopyTtlOut,
+            Action::DecMplsTtl,
+            Action::DecNwTtl,
+            field(Field::EthDst, 1),
+            field(Field::VlanPcp, 2),
+            Action::SetMplsTtl(3),
+            Action::SetNwTtl(4),
+            Action::SetQueue(5),
+        ]
+    }
+
+    #[test]
+    fn actions_are_applied_in_the_order_of_the_standard_however_they_are_written() {
+        let mut wanted = all();
+        wanted.push(output(1));
+        let backwards: Vec<Action> = wanted.iter().rev().cloned().collect();
+        let mixed: Vec<Action> =
+            (0..wanted.len()).map(|at| wanted[at * 7 % wanted.len()].clone()).collect();
+        for list in [&wanted, &backwards, &mixed] {
+            assert_eq!(set(list).actions().cloned().collect::<Vec<_>>(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_later_action_replaces_the_one_of_its_kind_and_fields_are_kinds_of_their_own() {
+        let pairs = [
+            (Action::PushVlan(0x8100), Action::PushVlan(0x88a8)),
+            (Action::PopMpls(0x800), Action::PopMpls(0x86dd)),
+            (Action::SetNwTtl(1), Action::SetNwTtl(2)),
+            (Action::SetQueue(1), Action::SetQueue(2)),
+            (Action::PopVlan, Action::StripVlan),
+            (field(Field::EthDst, 1), field(Field::EthDst, 2)),
+            (Action::Group(1), Action::Group(2)),
+            (output(1), output(2)),
+            (output(1), Action::Enqueue { port: 2, queue: 3 }),
+        ];
+        for (first, second) in pairs {
+            // In an empty set, and among others.
+            for others in [Vec::new(), all()] {
+                let mut one = set(&others);
+                let before = one.actions().count();
+                let had = one.actions().any(|action| rank(action) == rank(&first));
+                one.write(&first);
+                one.write(&second);
+                let found: Vec<_> = one.actions().cloned().collect();
+                assert_eq!(found.len(), before + usize::from(!had), "{second:?}");
+                assert!(found.contains(&second) && !found.contains(&first), "{second:?}");
+            }
+        }
+        let two = set(&[field(Field::EthDst, 1), field(Field::EthSrc, 2)]);
+        assert_eq!(two.actions().count(), 2);
+    }
+
+    #[test]
+    fn a_group_is_applied_in_place_of_the_output() {
+        let mut one = set(&[output(7), Action::DecNwTtl]);
+        assert_eq!(one.output(), Some(7));
+        one.write(&Action::Group(3));
+        let found: Vec<_> = one.actions().cloned().collect();
+        assert_eq!(found, [Action::DecNwTtl, Action::Group(3)]);
+        // The output is still known to later tables.
+        assert_eq!(one.output(), Some(7));
+        one.write(&Action::Enqueue { port: 8, queue: 1 });
+        assert_eq!(one.output(), Some(8));
+        one.clear();
+        assert_eq!((one.actions().count(), one.output()), (0, None));
+        assert_eq!(set(&[Action::Group(3)]).output(), None);
+    }
+}

@@ -488,3 +488,6 @@ impl Work for Switch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The list of mutants, and a sample of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use anyhow::{Context, Result};
@@ -19,6 +19,8 @@ pub(super) struct Mutant {
     pub(super) line: String,
     /// The column of the change in `line`, from 1 on.
     pub(super) column: usize,
+    /// The number of the line, from 1 on.
+    pub(super) row: usize,
 }
 
 impl Mutant {
@@ -58,6 +60,7 @@ pub(super) fn read(list: &str, text: impl Fn(&str) -> io::Result<String>) -> Res
             what: what.into(),
             line: whole.trim().into(),
             column: column.saturating_sub(indented),
+            row: line,
         });
     }
     Ok(all)
@@ -92,6 +95,27 @@ pub(super) fn config(chosen: &[Mutant]) -> String {
         text += &format!("  \"^{quoted}$\",\n");
     }
     text + "]\n"
+}
+
+/// A diff that adds exactly the lines of these mutants to their files, as they are. `text` returns the text of a
+/// file. With `--in-diff`, cargo-mutants tests no mutants of other lines.
+pub(super) fn diff(chosen: &[Mutant], text: impl Fn(&str) -> io::Result<String>) -> Result<String> {
+    let mut files = BTreeMap::<&str, BTreeSet<usize>>::new();
+    for mutant in chosen {
+        files.entry(&mutant.path).or_default().insert(mutant.row);
+    }
+    let mut diff = String::new();
+    for (path, rows) in files {
+        let text = text(path).with_context(|| path.to_owned())?;
+        diff += &format!("--- a/{path}\n+++ b/{path}\n");
+        for (added, row) in rows.into_iter().enumerate() {
+            let line = text.lines().nth(row.saturating_sub(1)).unwrap_or_default();
+            // The line before it in the old file, which has fewer lines.
+            let before = row.saturating_sub(1 + added);
+            diff += &format!("@@ -{before},0 +{row},1 @@\n+{line}\n");
+        }
+    }
+    Ok(diff)
 }
 
 #[cfg(test)]
@@ -146,5 +170,24 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("with \\\\\\\"xyzzy\\\\\\\"$\",\n]\n"), "{text}");
+    }
+
+    #[test]
+    fn the_diff_has_the_lines_of_the_sample_and_no_others() {
+        let source = "fn a() {\n    b + c;\n    d;\n    e + f;\n}\n";
+        let list = "crates/lb/src/a.rs:4:7: replace + with - in a\n\
+                    crates/lb/src/a.rs:2:7: replace + with - in a\n\
+                    crates/lb/src/a.rs:2:7: replace + with * in a\n\
+                    crates/lb/src/b.rs:3:5: replace d with e in a\n";
+        let all = read(list, |_| Ok(source.into())).unwrap();
+        let diff = diff(&all, |_| Ok(source.into())).unwrap();
+        assert_eq!(
+            diff,
+            "--- a/crates/lb/src/a.rs\n+++ b/crates/lb/src/a.rs\n\
+             @@ -1,0 +2,1 @@\n+    b + c;\n\
+             @@ -2,0 +4,1 @@\n+    e + f;\n\
+             --- a/crates/lb/src/b.rs\n+++ b/crates/lb/src/b.rs\n\
+             @@ -2,0 +3,1 @@\n+    d;\n"
+        );
     }
 }

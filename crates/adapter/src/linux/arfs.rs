@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_fails_the_add_and_other_packets_get_no_filter() {
+    fn a_full_table_fails_the_add() {
         let mut rig = Rig::new(ArfsFix::After, 1, FlowMatch::Tuple);
         for (i, hash) in [0x1111_1100, 0x2222_2200].into_iter().enumerate() {
             rig.arfs.consume(hash, 2);
@@ -299,15 +299,40 @@ mod tests {
         rig.arfs.tick(2 * MS, &rig.idle);
         let stats = rig.arfs.stats();
         assert_eq!((stats.filters.occupancy, stats.filters.failed_adds), (1, 1));
-        for other in [
-            key(proto::SCTP, 1),
-            FlowKey { frag: 1, ..key(proto::TCP, 1) },
-            FlowKey { tunnel_id: 5, ..key(proto::TCP, 1) },
-        ] {
-            rig.arfs.consume(0x3333_3300, 3);
-            rig.packet(&other, 0x3333_3300, 3 * MS);
+    }
+
+    #[test]
+    fn only_whole_tcp_and_udp_packets_of_ip_outside_of_tunnels_get_a_filter() {
+        let mut rig = Rig::new(ArfsFix::After, 16384, FlowMatch::Tuple);
+        let v6 = |x| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, x).into();
+        let cases = [
+            (key(proto::TCP, 10), true),
+            (key(proto::UDP, 11), true),
+            (FlowKey::five_tuple(proto::TCP, v6(1), 12, v6(2), 80), true),
+            (key(proto::SCTP, 13), false),
+            (key(proto::ICMP, 0), false),
+            (FlowKey { eth_type: 0x88cc, ..key(proto::TCP, 14) }, false),
+            (FlowKey { frag: 1, ..key(proto::TCP, 15) }, false),
+            (FlowKey { frag: 2, ..key(proto::UDP, 16) }, false),
+            (FlowKey { tunnel_id: 5, ..key(proto::TCP, 17) }, false),
+            (FlowKey { tunnel_id: 5, frag: 1, ..key(proto::TCP, 18) }, false),
+        ];
+        // Every case has entries of its own in the kernel's tables, so that each makes a request.
+        for (step, (key, is_filtered)) in (0..).zip(cases) {
+            let hash = 0x0101_0104 * (step + 1);
+            let now = u64::from(step) * 10 * MS;
+            let before = rig.arfs.stats();
+            rig.arfs.consume(hash, 3);
+            rig.packet(&key, hash, now);
+            let after = rig.arfs.stats();
+            assert_eq!(after.steer_calls, before.steer_calls + 1, "{key:?}");
+            assert_eq!(after.built, before.built + u64::from(is_filtered), "{key:?}");
+            let queue = rig.packet(&key, hash, now + 2 * MS);
+            assert_eq!(queue == 3, is_filtered, "{key:?}");
         }
-        assert_eq!(rig.arfs.stats().built, 2);
+        // A filter of a flow does not match its fragments.
+        assert_eq!(rig.arfs.queue(&key(proto::TCP, 10)), Some(3));
+        assert_eq!(rig.arfs.queue(&FlowKey { frag: 1, ..key(proto::TCP, 10) }), None);
     }
 
     proptest! {

@@ -109,3 +109,27 @@ proptest! {
         }
     }
 }
+
+/// The wait between two checks is the interval, give or take a tenth of it.
+#[test]
+fn checks_wait_an_interval_more_or_less_a_tenth_of_it() {
+    for (interval, wanted) in [(10, 9..=11), (20, 18..=22), (40, 36..=44), (9, 9..=9), (1, 1..=1)] {
+        let mut health = Health::new(0, 5);
+        health.add(0, Rules { interval, timeout: 1, rise: 1, fall: 1 }, true, 0);
+        let (mut last, mut waits) = (None, std::collections::BTreeSet::new());
+        for now in 0..10_000 {
+            if health.due(now) == Some(0) {
+                assert_eq!(health.record(0, true, now), None);
+                waits.extend(last.map(|last| now - last));
+                last = Some(now);
+            }
+        }
+        assert_eq!(waits, wanted.collect(), "every wait of an interval of {interval} ns");
+    }
+    // A result that comes late does not make two checks at once.
+    let mut health = Health::new(0, 5);
+    health.add(0, Rules { interval: 10, timeout: 100, rise: 1, fall: 1 }, true, 0);
+    let now = (0..).find(|now| health.due(*now).is_some()).expect("the first check");
+    assert_eq!(health.record(0, true, now + 50), None);
+    assert_eq!((health.due(now + 49), health.due(now + 50)), (None, Some(0)));
+}

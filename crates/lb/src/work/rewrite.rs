@@ -270,3 +270,36 @@ pub(super) fn l3_of(bytes: &[u8]) -> Option<usize> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use flowyard_flow::parse;
+    use flowyard_testkit::Build;
+
+    use super::*;
+
+    /// A header shorter than 20 bytes is invalid, and one that is longer than the segment is truncated.
+    #[test]
+    fn the_payload_of_a_segment_begins_behind_its_header() {
+        let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let v6 = ["2001:db8::1", "2001:db8::2"].map(|addr| addr.parse().expect("an address"));
+        for ([src, dst], l4) in [(v4, 20), (v6, 40)] {
+            for rest in [0, 3, 4, 20, 39, 40, 60] {
+                for words in 0..16 {
+                    let key = FlowKey::five_tuple(proto::TCP, src, 5, dst, 80);
+                    let mut bytes = Build::new(&key).payload(&vec![1; rest]).bytes();
+                    bytes[14 + l4 + 12] = words << 4 | 9;
+                    let key = parse::key(&Headers::parse(LinkType::Ethernet, &bytes), &bytes, 0);
+                    let key = FlowKey { proto: proto::TCP, ..key };
+                    let packet = Packet::new(&mut bytes, &key).expect("20 bytes of the header");
+                    let len = 4 * usize::from(words);
+                    let is_good = len >= 20 && len <= 20 + rest;
+                    let wanted = is_good.then_some(l4 + len);
+                    assert_eq!(packet.tcp_payload(), wanted, "{words} words, {rest} bytes more");
+                }
+            }
+        }
+    }
+}

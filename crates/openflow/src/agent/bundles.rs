@@ -189,7 +189,13 @@ impl Agent {
         };
         if let Err(problem) = checked {
             let message = Message::error(problem, ask.version, &m.message);
-            out.push(Out { to: ask.from, xid: ask.xid, message, after: self.changes });
+            out.push(Out {
+                to: ask.from,
+                xid: ask.xid,
+                message,
+                after: self.changes,
+                counts: None,
+            });
             return Ok(());
         }
         self.hold(ask, m)
@@ -274,7 +280,7 @@ impl Agent {
                 self.changes = changes;
                 out.truncate(said);
                 let message = Message::error(problem, ask.version, &bytes);
-                out.push(Out { to: ask.from, xid, message, after: self.changes });
+                out.push(Out { to: ask.from, xid, message, after: self.changes, counts: None });
                 return Err(problem::BUNDLE_FAILED);
             }
             self.forward(ask, &message, out);

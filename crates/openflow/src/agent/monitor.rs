@@ -179,7 +179,7 @@ impl Agent {
             if !again {
                 let body = Reply::FlowMonitor(vec![update]);
                 let message = Message::MultipartReply { more: false, body };
-                out.push(Out { to, xid: 0, message, after: self.changes });
+                out.push(Out { to, xid: 0, message, after: self.changes, counts: None });
             }
         }
     }

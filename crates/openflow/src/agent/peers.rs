@@ -199,7 +199,7 @@ impl Agent {
                 if other.version == Version::V14 && other.wants(ROLE_STATUS, 0) {
                     let word = RoleMessage { role: Role::Slave, generation, ..Default::default() };
                     let message = Message::RoleStatus(word);
-                    out.push(Out { to, xid: 0, message, after: self.changes });
+                    out.push(Out { to, xid: 0, message, after: self.changes, counts: None });
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Agent {
         for (&to, peer) in others {
             if peer.version == Version::V14 && peer.wants(FORWARD, reason) {
                 let message = Message::RequestForward(wire(message, Version::V14, ask.xid));
-                out.push(Out { to, xid: 0, message, after: self.changes });
+                out.push(Out { to, xid: 0, message, after: self.changes, counts: None });
             }
         }
     }

@@ -74,7 +74,7 @@ impl Agent {
         pieces.ask.now = now;
         let (to, xid) = (connection, pieces.ask.xid);
         let message = self.piece(pieces);
-        out.push(Out { to, xid, message, after: self.changes });
+        out.push(Out { to, xid, message, after: self.changes, counts: None });
     }
 
     fn piece(&mut self, mut pieces: Pieces) -> Message {

@@ -135,7 +135,7 @@ impl Agent {
             if peer.wants(PORT_STATUS, reason as u32) && sayable(port.number, peer.version) {
                 let port = said(port, peer.version);
                 let message = Message::PortStatus(PortStatus { reason, port });
-                out.push(Out { to, xid: 0, message, after: self.changes });
+                out.push(Out { to, xid: 0, message, after: self.changes, counts: None });
             }
         }
     }

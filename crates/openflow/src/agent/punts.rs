@@ -199,7 +199,7 @@ impl Agent {
             // connection free.
             let auxiliary = self.peers.iter().find(|(_, peer)| peer.main == Some(main));
             let to = auxiliary.map_or(main, |(to, _)| *to);
-            out.push(Out { to, xid: 0, message, after: 0 });
+            out.push(Out { to, xid: 0, message, after: 0, counts: None });
         }
     }
 

@@ -111,7 +111,7 @@ impl Agent {
                     let request = Message::MultipartRequest { more: true, body: part.body.clone() };
                     let request = wire(&request, version, part.xid);
                     let message = Message::error(problem::MULTIPART_TIMEOUT, version, &request);
-                    out.push(Out { to, xid: part.xid, message, after });
+                    out.push(Out { to, xid: part.xid, message, after, counts: None });
                 }
                 waits
             });

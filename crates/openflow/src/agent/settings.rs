@@ -106,7 +106,7 @@ impl Agent {
         for (&to, peer) in &self.peers {
             if peer.version == Version::V14 && peer.wants(TABLE_STATUS, reason as u32) {
                 let message = Message::TableStatus(word.clone());
-                out.push(Out { to, xid: 0, message, after: self.changes });
+                out.push(Out { to, xid: 0, message, after: self.changes, counts: None });
             }
         }
     }

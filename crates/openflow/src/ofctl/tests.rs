@@ -1,5 +1,7 @@
 //! Typical examples, and random values that are printed and parsed again.
 
+mod words;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,10 +1,12 @@
 //! Tests of the codec: every message is the same after encoding and decoding, no input causes a
 //! panic, and os-ken agrees.
 
+mod layout;
 mod os_ken;
 mod roundtrip;
 
 flowyard_testkit::tests! {
+    mod layout,
     mod os_ken,
     mod roundtrip,
 }

@@ -72,3 +72,71 @@ impl Watch {
         self.pause.is_paused().then_some(self.last)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks up a window of frames, of which this number hits. The misses search `tuples` each, and `kept` of
+    /// them take a free entry. Returns whether the lookups are paused after it.
+    fn window(watch: &mut Watch, hits: u32, tuples: usize, kept: u32) -> bool {
+        let misses = 1024 - hits;
+        for n in 0..1024 {
+            assert!(watch.looks());
+            if n < misses {
+                watch.missed(tuples, n < kept);
+            }
+            // The owner adds the hits of a batch after its lookups.
+            if n % 32 == 31 {
+                watch.hits(if n == 1023 { hits } else { 0 });
+            }
+        }
+        watch.pause().is_some()
+    }
+
+    #[test]
+    fn lookups_are_paused_only_if_hits_save_less_than_misses_cost() {
+        // A hit saves as much as three misses cost, times the tuples of the tables: 256 of 1024 are enough.
+        for (hits, tuples, paused) in [
+            (0, 1, true),
+            (255, 1, true),
+            (256, 1, false),
+            (1024, 1, false),
+            (146, 2, true),
+            (147, 2, false),
+            (10, 32, true),
+            (11, 32, false),
+            // More tuples than 32 do not count.
+            (10, 1000, true),
+            (11, 1000, false),
+        ] {
+            let mut watch = Watch::default();
+            assert_eq!(window(&mut watch, hits, tuples, 0), paused, "{hits} hits, {tuples} tuples");
+            assert_eq!(watch.pause(), paused.then_some((hits, 1024)));
+        }
+    }
+
+    #[test]
+    fn misses_that_take_a_free_entry_are_no_loss() {
+        for (kept, paused) in [(0, true), (512, true), (513, false), (1024, false)] {
+            let mut watch = Watch::default();
+            assert_eq!(window(&mut watch, 0, 1, kept), paused, "{kept}");
+        }
+    }
+
+    #[test]
+    fn during_a_pause_one_of_256_frames_is_looked_up_and_hits_end_it() {
+        let mut watch = Watch::default();
+        assert!(window(&mut watch, 0, 1, 0));
+        let mut looked = 0;
+        for n in 0..64 * Watch::ONE_IN {
+            if watch.looks() {
+                looked += 1;
+                assert_eq!((n + 1) % Watch::ONE_IN, 0);
+                assert!(watch.pause().is_some(), "the window has 64 frames");
+                watch.hits(1);
+            }
+        }
+        assert_eq!((looked, watch.pause()), (64, None));
+    }
+}

@@ -86,6 +86,8 @@ fn compare(lookup: Lookup, steps: &[Step]) -> Result<(), TestCaseError> {
                 rules.push((pattern, *priority));
                 let replaced = fast.insert(&pattern, *priority, number);
                 prop_assert_eq!(replaced, slow.insert(&pattern, *priority, number));
+                prop_assert_eq!(fast.find(&pattern, *priority), Some(number));
+                prop_assert_eq!(fast.find(&pattern, 6), None, "no rule has this priority");
                 let found = fast.lookup(&pattern.value);
                 prop_assert_eq!(found, slow.lookup(&pattern.value));
             }
@@ -93,6 +95,7 @@ fn compare(lookup: Lookup, steps: &[Step]) -> Result<(), TestCaseError> {
                 let (pattern, priority) = rules[at.index(rules.len())];
                 let gone = fast.remove(&pattern, priority);
                 prop_assert_eq!(gone, slow.remove(&pattern, priority));
+                prop_assert_eq!(fast.find(&pattern, priority), None);
             }
             Step::Remove(_) => {}
             Step::Look(fields) => {

@@ -156,3 +156,46 @@ fn neighbour_discovery_has_a_target_and_a_link_layer_address() {
     assert_eq!(message(134, &[]).0.get(Field::Ipv6NdTarget), None);
     assert_eq!(message(137, &[]).0.get(Field::Ipv6NdTarget), None);
 }
+
+/// Bytes behind the packet are padding: no field is read from them, and the packet ends before them.
+#[test]
+fn a_packet_ends_where_its_length_says() {
+    let v4 = |total: u16| {
+        let mut frame = [&[2; 12][..], &[8, 0]].concat();
+        let [high, low] = total.to_be_bytes();
+        frame.extend([0x45, 0, high, low, 0, 1, 0, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(tcp());
+        frame.extend([0x99; 10]);
+        parsed(&frame)
+    };
+    let v6 = |payload: u16| {
+        let mut frame = ipv6(TCP, &[&tcp()[..], &[0x99; 10]].concat());
+        frame[18..20].copy_from_slice(&payload.to_be_bytes());
+        parsed(&frame)
+    };
+    // Bytes of the transport header, and whether the ports and the flags are among them.
+    for (bytes, has_ports, has_flags, is_whole) in [
+        (20, true, true, true),
+        (30, true, true, true),
+        (31, true, true, false),
+        (14, true, true, true),
+        (13, true, false, true),
+        (4, true, false, true),
+        (3, false, false, true),
+        (0, false, false, true),
+    ] {
+        for (v6, start, (key, layout)) in [(false, 34, v4(20 + bytes)), (true, 54, v6(bytes))] {
+            let name = format!("{bytes} bytes, v6 {v6}");
+            assert_eq!(layout.end, start + usize::from(bytes.min(30)), "{name}");
+            assert_eq!(layout.whole, is_whole, "{name}");
+            assert_eq!(key.get(Field::TcpDst), has_ports.then_some(81), "{name}");
+            assert_eq!(key.get(Field::TcpFlags), has_flags.then_some(0xfff), "{name}");
+            assert_eq!(layout.l4, if has_ports { start } else { 0 }, "{name}");
+        }
+    }
+    // A length that is less than that of the header.
+    for total in [0, 19] {
+        let (key, layout) = v4(total);
+        assert_eq!((layout.end, layout.l4, key.get(Field::Ipv4Src)), (34, 0, Some(0x0a00_0001)));
+    }
+}

@@ -245,6 +245,25 @@ fn ice_tells_which_rules_turn_arfs_off() {
     assert!(!has_note(Target::Ice, "flow-type ip4 src-ip 10.0.0.1", "turns aRFS off"));
 }
 
+/// i40e and ice match rules of the types ip4 and ip6 only in packets of other protocols; ixgbe in all.
+#[test]
+fn rules_for_ip_are_reported_not_to_match_tcp_and_udp() {
+    let other = "matches only packets that are neither TCP, UDP nor SCTP";
+    for (text, is_ip) in [
+        ("flow-type ip4 src-ip 10.0.0.1 dst-ip 10.0.0.2 action 1", true),
+        ("flow-type ip6 src-ip 2001:db8::1 dst-ip 2001:db8::2 action 1", true),
+        ("flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 src-port 5 dst-port 6 action 1", false),
+        (
+            "flow-type udp6 src-ip 2001:db8::1 dst-ip 2001:db8::2 src-port 5 dst-port 6 action 1",
+            false,
+        ),
+    ] {
+        assert_eq!(has_note(Target::Ice, text, other), is_ip, "{text}");
+        assert_eq!(has_note(I40E, text, other), is_ip, "{text}");
+    }
+    assert!(!has_note(IXGBE, "flow-type ip4 src-ip 10.0.0.1 action 1", other));
+}
+
 #[test]
 fn overlapping_rules_are_reported_if_their_order_has_no_effect() {
     let text = "flow-type tcp4 dst-port 80 action 1 loc 1\n\

@@ -62,6 +62,39 @@ fn errors_go_to_the_backend_whose_packet_they_quote() {
     }
 }
 
+/// Without an entry, the hash says which backend a packet went to. Only full NAT has no address to which the error
+/// could be sent, because the local address was that of the entry.
+#[test]
+fn an_error_about_an_unknown_connection_goes_where_its_packets_go_unless_it_was_translated() {
+    for (v6, mode) in [false, true]
+        .into_iter()
+        .flat_map(|v6| [Mode::Dsr, Mode::Ipip, Mode::Dnat, Mode::FullNat].map(|mode| (v6, mode)))
+    {
+        let [vip, _, client] = addrs(v6);
+        let mut service = service("s", vip, proto::TCP, 80..=80, mode);
+        let addr =
+            |n: u8| if v6 { ip(&format!("2001:db8:1::{n}")) } else { IpAddr::from([10, 0, 1, n]) };
+        let port = mode.translates().then_some(8080);
+        service.backends = (1..=4).map(|n| backend(n, addr(n), port)).collect();
+        let mut work = one(service);
+        for sport in 1000..1020 {
+            let key = FlowKey::five_tuple(proto::TCP, client, sport, vip, 80);
+            let (kind, code) = if v6 { (2, 0) } else { (3, 4) };
+            let error = error_about(&key.reversed(), kind, code);
+            let (came, got) = balance(&mut work, &error);
+            if mode == Mode::FullNat {
+                assert_eq!(came.to, To::Drop(DropReason::NoConnection.code()), "{v6} {sport}");
+                assert_eq!(got, error, "unchanged");
+                continue;
+            }
+            let (went, _) = balance(&mut work, &Build::new(&key).flags(FlowKey::ACK).bytes());
+            assert!(matches!(went.to, To::Port(1..=4)), "{went:?}");
+            assert_eq!(came.to, went.to, "{mode:?} {sport}");
+            assert!(right(&got), "{mode:?}");
+        }
+    }
+}
+
 /// An ICMP error of `router` to `to` that quotes the packet in `frame`.
 pub(in crate::work) fn error_quoting(
     frame: &[u8],
