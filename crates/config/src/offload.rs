@@ -55,7 +55,7 @@ impl Config {
 pub(crate) fn behind(port: &LivePort, front: Option<&Arc<Kernel>>) -> LivePort {
     let mut port = port.clone();
     if let (LiveKind::AfXdp(xdp), Some(front)) = (&mut port.kind, front) {
-        xdp.ahead = Some(Arc::new(OfPort { kernel: Arc::clone(front), number: port.number }));
+        xdp.ahead = Some(Arc::new(OfPort::new(Arc::clone(front), port.number)));
     }
     port
 }

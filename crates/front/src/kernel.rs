@@ -10,17 +10,20 @@ use aya::maps::xdp::DevMap;
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
-use flowyard_frame::{FlowKey, Nanos};
-use flowyard_ports::af_xdp::{Ahead, Before};
-use flowyard_yard::front::{AFTER, Entry, Front, Seen};
-use rustix::time::{ClockId, clock_gettime};
+use flowyard_frame::FlowKey;
+use flowyard_ports::af_xdp::Before;
+use flowyard_yard::front::AFTER;
 
 use crate::layout::{self, ANSWER, COUNTS, Config, GATE, Key, PORTS, QUEUES};
 use crate::memory::Memory;
 
+mod answers;
+
 /// The compiled program; `cargo xtask bpf` makes it of `front.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../steer/bpf/front.o");
 const PROGRAM: &str = "front";
+/// The longest wait for runs of the program that have begun, in nanoseconds.
+const SETTLE_MOST: u64 = 1_000_000;
 /// A flow has two entries: its frames, and its replies.
 const BOTH: u32 = 2;
 
@@ -68,6 +71,8 @@ pub struct Kernel {
     drained: Memory,
     /// Bits of the ports whose interfaces are known.
     ports: AtomicU32,
+    /// Of each port, the longest frame that its interface takes now; 0: it takes none.
+    longest: [AtomicU32; PORTS],
     /// What the program's clock is ahead of the yard's.
     ahead: AtomicI64,
     inner: Mutex<Inner>,
@@ -118,7 +123,9 @@ impl Kernel {
             keys: Vec::with_capacity(flows as usize),
             free: VecDeque::with_capacity(flows as usize),
         };
-        inner.configure(&settings).map_err(|error| refused("writing the settings", &error))?;
+        inner
+            .configure(&settings, &[0; PORTS])
+            .map_err(|error| refused("writing the settings", &error))?;
         Ok(Arc::new(Self {
             settings: Settings { flows, ..settings },
             program,
@@ -127,12 +134,14 @@ impl Kernel {
             gates,
             drained,
             ports: AtomicU32::new(0),
+            longest: [const { AtomicU32::new(0) }; PORTS],
             ahead: AtomicI64::new(0),
             inner: Mutex::new(inner),
         }))
     }
 
-    /// Says that port `port` is the interface with this index.
+    /// Says that port `port` is the interface with this index; 0: it is none any more. Nothing is sent there before
+    /// [`Kernel::takes`] says how much it takes.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -142,12 +151,39 @@ impl Kernel {
         *place
             .ok_or_else(|| io::Error::other("a port that is offloaded has a number below 32"))? =
             index;
-        let map = inner.ebpf.map_mut("devices").ok_or_else(|| io::Error::other("no devices"))?;
-        let mut map = DevMap::try_from(map).map_err(|error| os_error(&error))?;
-        map.set(port.into(), index, None, 0).map_err(|error| os_error(&error))?;
-        inner.configure(&self.settings).map_err(|error| os_error(&error))?;
+        if index != 0 {
+            let map =
+                inner.ebpf.map_mut("devices").ok_or_else(|| io::Error::other("no devices"))?;
+            let mut map = DevMap::try_from(map).map_err(|error| os_error(&error))?;
+            map.set(port.into(), index, None, 0).map_err(|error| os_error(&error))?;
+        }
+        inner.configure(&self.settings, &self.lengths()).map_err(|error| os_error(&error))?;
         self.ports.fetch_or(1 << port, Ordering::Release);
         Ok(())
+    }
+
+    /// Says that the interface of port `port` takes frames of at most `longest` bytes, with the Ethernet header; 0: none
+    /// now. Longer frames are passed to the yard. Returns whether that is new.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn takes(&self, port: u16, longest: u32) -> io::Result<bool> {
+        let Some(place) = self.longest.get(usize::from(port)) else { return Ok(false) };
+        if place.load(Ordering::Acquire) == longest {
+            return Ok(false);
+        }
+        let mut inner = self.lock();
+        place.store(longest, Ordering::Release);
+        inner.configure(&self.settings, &self.lengths()).map_err(|error| os_error(&error))?;
+        Ok(true)
+    }
+
+    fn lengths(&self) -> [u32; PORTS] {
+        std::array::from_fn(|port| self.longest[port].load(Ordering::Acquire))
+    }
+
+    fn is_known(&self, port: u16) -> bool {
+        port < PORTS as u16 && self.ports.load(Ordering::Acquire) >> port & 1 == 1
     }
 
     /// What the program does with a frame, which goes nowhere (BPF_PROG_TEST_RUN): the action, and the frame
@@ -167,6 +203,28 @@ impl Kernel {
         let run = run.map_err(|error| refused("running the program", &error))?;
         out.truncate(run.data_size_out as usize);
         Ok((run.return_value, out))
+    }
+
+    /// The program to attach to port `port`, whose own one it calls.
+    pub(crate) fn before(&self, port: u16) -> io::Result<Before> {
+        let inner = self.lock();
+        let map = |name| {
+            let data =
+                inner.ebpf.map(name).and_then(data).ok_or_else(|| {
+                    io::Error::other(format!("the object file has no map '{name}'"))
+                })?;
+            data.fd().as_fd().try_clone_to_owned()
+        };
+        Ok(Before {
+            program: self.program.try_clone()?,
+            behind: map("behind")?,
+            at: port.into(),
+            // Frames that are left to the kernel count as answered: the yard does not get them.
+            counters: map("gates")?,
+            first: u32::from(port) * QUEUES as u32,
+            queues: QUEUES as u32,
+            counter: 8,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -192,8 +250,12 @@ fn load(words: &[AtomicU64], at: usize) -> u64 {
 }
 
 impl Inner {
-    fn configure(&mut self, settings: &Settings) -> Result<(), aya::maps::MapError> {
-        let config = layout::config(&settings.mask, settings.changes, &self.index);
+    fn configure(
+        &mut self,
+        settings: &Settings,
+        longest: &[u32; PORTS],
+    ) -> Result<(), aya::maps::MapError> {
+        let config = layout::config(&settings.mask, settings.changes, &self.index, longest);
         match self.ebpf.map_mut("config") {
             Some(map) => Array::<_, Config>::try_from(map)?.set(0, config, 0),
             None => Ok(()),
@@ -232,114 +294,8 @@ impl Inner {
 /// BPF_NOEXIST
 const NOEXIST: u64 = 1;
 
-impl Front for Kernel {
-    fn reaches(&self, port: u16) -> bool {
-        port < PORTS as u16 && self.ports.load(Ordering::Acquire) >> port & 1 == 1
-    }
-
-    fn put(&self, entries: &[Entry], now: Nanos) -> Option<u32> {
-        if entries.len() > BOTH as usize || !entries.iter().all(|entry| self.reaches(entry.port)) {
-            return None;
-        }
-        self.ahead.store(self.time().wrapping_sub(now) as i64, Ordering::Relaxed);
-        let mut inner = self.lock();
-        let flow = match inner.free.pop_front() {
-            Some(flow) => flow,
-            None if inner.keys.len() < self.settings.flows as usize => {
-                inner.keys.push([None; 2]);
-                inner.keys.len() as u32 - 1
-            }
-            None => return None,
-        };
-        let mut keys = [None; 2];
-        for ((at, key), entry) in (0..).zip(&mut keys).zip(entries) {
-            *key = Some(layout::key(&entry.key, &self.settings.mask));
-            let answer = layout::answer(entry);
-            let words = self.answer(flow, at).iter().zip(answer);
-            // Nothing is answered before the time is known.
-            words.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
-            self.answer(flow, at)
-                .iter()
-                .take(1)
-                .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-            self.counted(flow, at).iter().for_each(|word| word.store(0, Ordering::Release));
-        }
-        if !inner.enter(&keys, flow * BOTH) {
-            inner.free.push_back(flow);
-            return None;
-        }
-        inner.keys[flow as usize] = keys;
-        drop(inner);
-        // From here on every frame of the flow finds the entry; those before came before this time.
-        let since = self.time();
-        for at in 0..entries.len() as u32 {
-            self.answer(flow, at)
-                .iter()
-                .take(1)
-                .for_each(|word| word.store(since, Ordering::Release));
-        }
-        Some(flow)
-    }
-
-    fn remove(&self, flow: u32) {
-        self.lock().leave(flow);
-    }
-
-    fn seen(&self, flow: u32, entry: usize) -> Seen {
-        let words = self.counted(flow, entry as u32);
-        let last = load(words, 2);
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        let last = if last == 0 { 0 } else { last.wrapping_sub(ahead as u64) };
-        Seen { packets: load(words, 0), bytes: load(words, 1), last }
-    }
-
-    fn free(&self, flow: u32) {
-        self.lock().free.push_back(flow);
-    }
-
-    fn passed(&self, port: u16, core: u16) -> Option<u64> {
-        let queue = *self.settings.queues.get(&(port, core)).filter(|_| self.reaches(port))?;
-        let words = part(self.gates.words(), u32::from(port) * QUEUES as u32 + queue, GATE);
-        // What is being answered counts as passed.
-        let answered = load(words, 1);
-        Some(load(words, 0).wrapping_sub(answered))
-    }
-
-    fn time(&self) -> u64 {
-        let time = clock_gettime(ClockId::Monotonic);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    }
-
-    fn drained(&self, time: u64) {
-        self.drained.words().iter().take(1).for_each(|word| word.store(time, Ordering::Release));
-    }
-}
-
 // The time for which a number is not used again must be long against a run of the program.
 const _: () = assert!(AFTER >= 100_000_000);
-
-/// The program in front of one port.
-#[derive(Debug)]
-pub struct OfPort {
-    /// The program.
-    pub kernel: Arc<Kernel>,
-    /// The port's number.
-    pub number: u16,
-}
-
-impl Ahead for OfPort {
-    fn on(&self, index: u32) -> io::Result<Before> {
-        self.kernel.has(self.number, index)?;
-        let inner = self.kernel.lock();
-        let behind = inner.ebpf.map("behind").and_then(data);
-        let behind = behind.ok_or_else(|| io::Error::other("no map of programs"))?;
-        Ok(Before {
-            program: self.kernel.program.try_clone()?,
-            behind: behind.fd().as_fd().try_clone_to_owned()?,
-            at: self.number.into(),
-        })
-    }
-}
 
 /// The descriptor of an array or of a map of programs.
 fn data(map: &Map) -> Option<&MapData> {

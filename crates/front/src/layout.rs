@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 /// The most ports, and queues of a port, that the program counts.
 pub(crate) const PORTS: usize = 32;
 pub(crate) const QUEUES: usize = 64;
-/// `struct config`: mask, number of ports, TCP flags, index of each interface.
-pub(crate) type Config = [u32; 18 + PORTS];
+/// `struct config`: mask, number of ports, TCP flags, index and longest frame of each interface.
+pub(crate) type Config = [u32; 18 + 2 * PORTS];
 /// `struct flow`.
 pub(crate) type Key = [u8; 64];
 /// Words of `struct answer`, `struct counts` and `struct gate`.
@@ -18,12 +18,18 @@ pub(crate) const ANSWER: usize = 9;
 pub(crate) const COUNTS: usize = 4;
 pub(crate) const GATE: usize = 8;
 
-pub(crate) fn config(mask: &FlowKey, changes: u8, index: &[u32; PORTS]) -> Config {
-    let mut config = [0; 18 + PORTS];
+pub(crate) fn config(
+    mask: &FlowKey,
+    changes: u8,
+    index: &[u32; PORTS],
+    longest: &[u32; PORTS],
+) -> Config {
+    let mut config = [0; 18 + 2 * PORTS];
     config.as_mut_bytes()[..64].copy_from_slice(mask.as_bytes());
     config[16] = PORTS as u32;
     config[17] = changes.into();
-    config[18..].copy_from_slice(index);
+    config[18..18 + PORTS].copy_from_slice(index);
+    config[18 + PORTS..].copy_from_slice(longest);
     config
 }
 

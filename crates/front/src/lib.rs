@@ -17,5 +17,8 @@
 mod kernel;
 mod layout;
 mod memory;
+mod netdev;
+mod port;
 
-pub use kernel::{Error, Kernel, OfPort, Settings};
+pub use kernel::{Error, Kernel, Settings};
+pub use port::OfPort;

@@ -25,6 +25,7 @@ flowyard_testkit::tests! {
     counters_and_deadlines_follow_what_was_answered needs [Need::Check(bpf)],
     nothing_is_answered_while_frames_are_in_the_yard needs [Need::Check(bpf)],
     what_ends_a_connection_ends_its_entry needs [Need::Check(bpf)],
+    frames_that_the_interface_does_not_take_go_up needs [Need::Check(bpf)],
 }
 
 fn bpf() -> Result<(), String> {
@@ -55,6 +56,7 @@ fn kernel() -> Arc<Kernel> {
     let kernel = Kernel::load(settings()).unwrap();
     for port in 0..8 {
         kernel.has(port, 1).unwrap(); // every port is the loopback interface; frames come by the first
+        kernel.takes(port, 1 << 16).unwrap();
     }
     kernel
 }
@@ -380,5 +382,46 @@ fn what_ends_a_connection_ends_its_entry() {
             kernel.drained(kernel.time());
             assert!(kernel.run(&frame).unwrap().0 != PASS, "{case:?}");
         }
+    }
+}
+
+fn frames_that_the_interface_does_not_take_go_up() {
+    for case in Case::all().into_iter().filter(|case| case.mtu.is_none()) {
+        let kernel = kernel();
+        let mut work = case.balancer(Some(&kernel));
+        case.establish(&mut work, SECOND);
+        kernel.drained(kernel.time());
+        let frame = |payload: usize, pad: usize| {
+            let data = vec![7; payload];
+            Build::new(&case.flow()).flags(FlowKey::ACK).payload(&data).pad(pad).bytes()
+        };
+        let plain = frame(500, 0);
+        let overhead = case.mode.overhead(case.to_v6);
+        let leaving = (plain.len() + overhead) as u32;
+        let run = |frame: &[u8]| {
+            let action = kernel.run(frame).unwrap().0;
+            kernel.drained(kernel.time());
+            action
+        };
+        assert_eq!(run(&plain), REDIRECT, "{case:?}");
+        assert!(kernel.takes(EAST, leaving).unwrap() && kernel.reaches(EAST));
+        assert!(!kernel.takes(EAST, leaving).unwrap(), "nothing new");
+        assert_eq!(run(&plain), REDIRECT, "{case:?}: it fits");
+        // Padding counts, unless the tunnel removes it.
+        let padded = frame(499, plain.len() + 1);
+        assert_eq!(run(&padded), if overhead == 0 { PASS } else { REDIRECT }, "{case:?}");
+        kernel.takes(EAST, leaving - 1).unwrap();
+        assert_eq!(run(&plain), PASS, "{case:?}: too long by a byte");
+        assert_eq!(run(&frame(499, 0)), REDIRECT, "{case:?}");
+        kernel.takes(EAST, 0).unwrap();
+        assert!(!kernel.reaches(EAST));
+        assert_eq!(run(&frame(10, 0)), PASS, "{case:?}: the interface takes nothing");
+        kernel.takes(EAST, 1 << 16).unwrap();
+        assert_eq!(run(&plain), REDIRECT, "{case:?}");
+        // No frames are received by a port without an interface.
+        kernel.has(0, 0).unwrap();
+        (1..8).for_each(|port| kernel.has(port, 0).unwrap());
+        assert_eq!(run(&plain), PASS, "{case:?}");
+        kernel.settle();
     }
 }

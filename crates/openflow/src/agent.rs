@@ -86,6 +86,35 @@ pub struct Out {
     pub message: Message,
     /// The change that must be in force before the message is sent.
     pub after: u64,
+    /// The counters of the removed flow entry, if the message reports them: see [`Out::refresh`].
+    pub counts: Option<Late>,
+}
+
+/// The counters of a removed flow entry, which are complete when its removal is in force.
+#[derive(Clone, Debug)]
+pub struct Late(Arc<Entry>);
+
+impl PartialEq for Late {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Late {}
+
+impl Out {
+    /// Brings the counters of a flow-removed message up to date. Called when its change is in force: until then, frames
+    /// have matched the entry. Returns whether the message has changed.
+    pub fn refresh(&mut self) -> bool {
+        let (Some(Late(entry)), Message::FlowRemoved(message)) = (&self.counts, &mut self.message)
+        else {
+            return false;
+        };
+        let (packets, bytes) = table::reported(entry);
+        let is_new = (message.packets, message.bytes) != (packets, bytes);
+        (message.packets, message.bytes) = (packets, bytes);
+        is_new
+    }
 }
 
 /// The controller that sent a request, and the time of the request.
@@ -270,7 +299,7 @@ impl Agent {
             Ok(Some(reply)) => reply,
             Err(problem) => Message::error(problem, version, &wire(message, version, xid)),
         };
-        out.push(Out { to: from, xid, message: reply, after: self.changes });
+        out.push(Out { to: from, xid, message: reply, after: self.changes, counts: None });
     }
 
     /// Carries out a request of the owner of the switch: a flow-mod, a group-mod, or another
@@ -425,7 +454,13 @@ impl Agent {
             };
             if peer.wants(peers::FLOW_REMOVED, reason as u32) && self.may_tell(peer, flow, false) {
                 let message = Message::FlowRemoved(FlowRemoved { reason, ..message.clone() });
-                out.push(Out { to, xid: 0, message, after: self.changes });
+                out.push(Out {
+                    to,
+                    xid: 0,
+                    message,
+                    after: self.changes,
+                    counts: Some(Late(Arc::clone(&flow.entry))),
+                });
             }
         }
     }

@@ -14,6 +14,7 @@
 #define XDP_TX 3
 
 static long (*tail_call)(void *ctx, void *map, u32 index) = (void *)12;
+static u64 (*coarse_ns)(void) = (void *)160;
 static long (*adjust_head)(struct xdp_md *ctx, int delta) = (void *)44;
 static long (*adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 
@@ -35,6 +36,7 @@ struct config {
 	u32 ports;	   /* number of ports */
 	u32 changes;	   /* whether frames with these TCP flags change something in the yard */
 	u32 index[PORTS_MOST]; /* of the interface of each port; 0: none */
+	u32 longest[PORTS_MOST]; /* frame that the interface takes now; 0: it takes none */
 };
 
 /* What is done with the frames of an entry. */
@@ -60,13 +62,13 @@ struct answer {
 
 struct counts {
 	u64 packets, bytes; /* answered */
-	u64 last;	    /* time of the last frame that was answered */
+	u64 last;	    /* time of the last frame that was answered, to a tick of the kernel's clock */
 	u64 passed;	    /* time of the last frame that went to the yard */
 };
 
-/* Frames that arrived, and that were answered, by port and queue. */
+/* Frames that arrived, that were answered, and of which nothing more is written, by port and queue. */
 struct gate {
-	u64 entered, answered, reserved[6];
+	u64 entered, answered, left, reserved[5];
 };
 
 struct {
@@ -371,15 +373,24 @@ INLINE int tunnel(struct xdp_md *ctx, const struct place *p, const struct answer
 	return 1;
 }
 
+/* Whether the interface by which the frame would leave takes it now. */
+INLINE int is_taken(const struct config *c, const struct answer *a, const struct place *p, u64 length)
+{
+	u32 out = a->out;
+	if (a->flags & (TUNNEL4 | TUNNEL6)) /* padding is removed */
+		length = 14 + p->length + (a->flags & TUNNEL6 ? 40 : 20);
+	return out < PORTS_MOST && length <= c->longest[out];
+}
+
 /* Whether the yard would only do what the answer says: it handles everything else itself. */
 INLINE int is_answered(const struct config *c, const struct answer *a, const struct place *p, const struct flow *f,
-		       u8 hops)
+		       u8 hops, u64 length)
 {
 	if (!p->is_plain || f->tcp_flags & c->changes)
 		return 0;
 	if (a->flags & HOP && hops < 2)
 		return 0;
-	return !a->mtu || p->length <= a->mtu;
+	return (!a->mtu || p->length <= a->mtu) && is_taken(c, a, p, length);
 }
 
 /* The frame as the answer says; 0 if it cannot be made so, and must not go on. */
@@ -431,19 +442,20 @@ INLINE int answer(struct xdp_md *ctx, const struct config *c, u32 port)
 	const u64 *gone = map_lookup(&drained, &zero);
 	if (!a || !n || !gone)
 		return XDP_PASS;
-	u64 now = time_ns(), length = end - data;
+	u64 length = end - data;
 	f.tcp_flags = flags;
 	u8 hops = p.is_ipv6 ? data[21] : data[22]; /* the parser has seen more than this */
-	if (*gone <= a->since || *gone <= n->passed || !is_answered(c, a, &p, &f, hops)) {
-		n->passed = now;
+	if (*gone <= a->since || *gone <= n->passed || !is_answered(c, a, &p, &f, hops, length)) {
+		n->passed = time_ns();
 		return XDP_PASS;
 	}
 	u32 out = a->out;
 	if (!apply(ctx, &p, a, proto, length))
 		return XDP_ABORTED;
-	n->packets++;
-	n->bytes += length;
-	n->last = now;
+	/* Frames of a flow may come by several queues. */
+	__sync_fetch_and_add(&n->packets, 1);
+	__sync_fetch_and_add(&n->bytes, length);
+	n->last = coarse_ns();
 	return out == port ? XDP_TX : (int)redirect_map(&devices, out, XDP_ABORTED);
 }
 
@@ -468,8 +480,11 @@ int front(struct xdp_md *ctx)
 	if (action != XDP_PASS) {
 		asm volatile("" ::: "memory");
 		gate->answered++;
-		return action;
 	}
+	asm volatile("" ::: "memory");
+	gate->left++;
+	if (action != XDP_PASS)
+		return action;
 up:
 	tail_call(ctx, &behind, port);
 	return XDP_PASS;

@@ -244,7 +244,6 @@ impl Datapath {
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
         self.is_ready = false;
-        self.count_all_fronted();
         match change {
             Change::Flow(entry) => self.add(entry, level(entry)),
             Change::FlowGone(entry) => self.remove(entry, level(entry)),
@@ -278,7 +277,7 @@ impl Datapath {
             self.mapping.clear();
         }
         let is_port = matches!(change, Change::Port(_) | Change::PortGone(_));
-        self.end_fronted(has_wrapped || is_port, now);
+        self.fronted_changed(has_wrapped || is_port, now);
         self.mapping.resume();
         self.in_force = number;
     }
@@ -344,8 +343,8 @@ impl Datapath {
         self.flows.get(number as usize)?.as_ref()
     }
 
-    /// Updates the data derived from the tables. Called after changes, so that the next frame does not have to wait
-    /// for it.
+    /// Updates the data derived from the tables, and removes what the changes end from the front. Called after changes,
+    /// so that the next frame does not have to wait for it, and before they are reported as being in force.
     pub fn ready(&mut self) {
         self.is_ready = true;
         self.world.refresh();
@@ -356,6 +355,7 @@ impl Datapath {
         let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
         let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         self.is_light = tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES;
+        self.end_fronted();
     }
 }
 

@@ -275,6 +275,8 @@ counters! {
     port_reopens,
     /// Ports that were found stalled: they received none of the frames that their interface counted.
     port_stalls,
+    /// Ports that were taken down, because the guest on their other side broke the rules.
+    port_violations,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.
@@ -300,6 +302,7 @@ impl Counters {
         }
         self.port_reopens += u64::from(got.reopens);
         self.port_stalls += u64::from(got.stalls);
+        self.port_violations += u64::from(got.violations);
         self.rx_frames += u64::from(came);
         came
     }

@@ -81,6 +81,10 @@ pub trait Front: Send + Sync + Debug {
     /// What was answered of entry `entry` of a flow. Of a removed one it is final after [`AFTER`].
     fn seen(&self, flow: u32, entry: usize) -> Seen;
 
+    /// Waits until no frame of a flow that was removed before is being answered, some microseconds; gives up after a
+    /// millisecond. What [`Front::seen`] returns of such a flow is final then.
+    fn settle(&self);
+
     /// Frees the number of a flow that was removed [`AFTER`] ago or earlier.
     fn free(&self, flow: u32);
 

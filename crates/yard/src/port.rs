@@ -29,6 +29,8 @@ pub struct Received {
     /// How often the port was found stalled since the last call: it received none of the frames that its
     /// interface counted.
     pub stalls: u32,
+    /// How often the port was taken down since the last call, because the guest on its other side broke the rules.
+    pub violations: u32,
     /// No frame will ever come again.
     pub ended: bool,
 }

@@ -3,6 +3,7 @@
 //! Every test checks the contents and the order of each flow, and that every frame that the engine
 //! received is transmitted or counted as a drop with a reason. These tests run with `FLOWYARD_LIVE=1` only.
 
+mod fronted;
 mod lives;
 mod paths;
 mod rate;
@@ -22,6 +23,7 @@ const TOOLS: [Need; 4] =
     [Need::Live, Need::Program("ip"), Need::Program("ethtool"), Need::Program("ping")];
 
 flowyard_testkit::tests! {
+    mod fronted needs TOOLS,
     mod lives needs TOOLS,
     mod paths needs TOOLS,
     mod rate needs TOOLS,

@@ -148,7 +148,7 @@ fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
     let generator = line.a.spawn(move || {
         sys::pin(0, 0);
         sys::hurry(0);
-        let blast = Blast::new(Interface::find("va").unwrap().index, frame).unwrap();
+        let blast = Blast::new(Interface::find("va").unwrap().index, frame, 63).unwrap();
         while !stop.load(Ordering::Relaxed) {
             blast.send().unwrap();
         }

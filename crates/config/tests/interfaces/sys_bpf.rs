@@ -19,45 +19,37 @@ pub(crate) struct Blast {
 const CALL: u32 = 1 << 18;
 
 impl Blast {
-    /// Sends `frame` through the interface with this index, from 64 random source ports.
-    pub(crate) fn new(interface: u32, frame: Vec<u8>) -> io::Result<Self> {
+    /// Sends `frame` through the interface with this index. The last byte of its source port is a random number that
+    /// has the bits of `ports` only.
+    pub(crate) fn new(interface: u32, frame: Vec<u8>, ports: u8) -> io::Result<Self> {
         // Pages are reused as the far side left them, so all fields that forwarding changes are
         // written again.
         let word = |at: usize, n: usize| {
             frame[at..at + n].iter().rev().fold(0, |all, byte| all << 8 | i32::from(*byte))
         };
-        let code: [(u8, u8, i16, i32); 15] = [
-            (0xbf, 0x16, 0, 0),          // r6 = context
-            (0x85, 0x00, 0, 7),          // r0 = random
-            (0x57, 0x00, 0, 63),         // r0 &= 63
-            (0x61, 0x62, 0, 0),          // r2 = data
-            (0x61, 0x63, 4, 0),          // r3 = its end
-            (0xbf, 0x24, 0, 0),          // r4 = r2
-            (0x07, 0x04, 0, 42),         // r4 += 42
-            (0x2d, 0x34, 5, 0),          // if r4 > r3, not the next five
-            (0x73, 0x02, 35, 0),         // source port
-            (0x62, 0x02, 0, word(0, 4)), // destination address
-            (0x6a, 0x02, 4, word(4, 2)),
+        let code: [(u8, u8, i16, i32); 20] = [
+            (0xbf, 0x16, 0, 0),                               // r6 = context
+            (0x85, 0x00, 0, 7),                               // r0 = random
+            (0x57, 0x00, 0, i32::from(ports)),                // r0 &= ports
+            (0x47, 0x00, 0, word(35, 1) & !i32::from(ports)), // r0 |= the other bits
+            (0x61, 0x62, 0, 0),                               // r2 = data
+            (0x61, 0x63, 4, 0),                               // r3 = its end
+            (0xbf, 0x24, 0, 0),                               // r4 = r2
+            (0x07, 0x04, 0, 42),                              // r4 += 42
+            (0x2d, 0x34, 9, 0),                               // if r4 > r3, not the next nine
+            (0x73, 0x02, 35, 0),                              // source port
+            (0x62, 0x02, 0, word(0, 4)),                      // addresses
+            (0x62, 0x02, 4, word(4, 4)),
+            (0x62, 0x02, 8, word(8, 4)),
             (0x72, 0x02, 22, word(22, 1)), // hops, and the header's checksum
             (0x6a, 0x02, 24, word(24, 2)),
+            (0x62, 0x02, 26, word(26, 4)), // IP addresses, destination port
+            (0x62, 0x02, 30, word(30, 4)),
+            (0x6a, 0x02, 36, word(36, 2)),
             (0xb7, 0x00, 0, 3), // r0 = XDP_TX
             (0x95, 0x00, 0, 0), // exit
         ];
-        let mut insns = [0_u64; 15];
-        for (insn, (code, regs, off, imm)) in insns.iter_mut().zip(code) {
-            let off = u64::from(off as u16) << 16 | u64::from(imm as u32) << 32;
-            *insn = u64::from(code) | u64::from(regs) << 8 | off;
-        }
-        // The program type XDP and the number of instructions; pointers to the instructions and the
-        // licence; the rest is zero.
-        let mut attr = [0_u64; 9];
-        attr[0] = 6 | 15 << 32;
-        attr[1] = insns.as_ptr() as u64;
-        attr[2] = c"MIT".as_ptr() as u64;
-        let program = bpf(5, &mut attr)?;
-        // SAFETY: the kernel has just created this descriptor for us.
-        let program = unsafe { OwnedFd::from_raw_fd(program) };
-        Ok(Self { program, frame, interface })
+        Ok(Self { program: load(&code)?, frame, interface })
     }
 
     /// Sends frames; must be called in the network namespace of the interface.
@@ -77,6 +69,44 @@ impl Blast {
         attr[9] = 64;
         bpf(10, &mut attr).map(drop)
     }
+}
+
+/// An XDP program that drops every frame of an interface, until it is dropped. The interface counts them.
+pub(crate) struct Sink {
+    _link: OwnedFd,
+    _program: OwnedFd,
+}
+
+impl Sink {
+    /// On the interface with this index; must be called in its network namespace.
+    pub(crate) fn new(interface: u32) -> io::Result<Self> {
+        let program = load(&[(0xb7, 0x00, 0, 1), (0x95, 0x00, 0, 0)])?;
+        // link_create: prog_fd, target_ifindex; attach_type (BPF_XDP), flags (in the driver)
+        let mut attr = [0_u64; 6];
+        attr[0] = program.as_raw_fd() as u64 | u64::from(interface) << 32;
+        attr[1] = 37 | 4 << 32;
+        let link = bpf(28, &mut attr)?;
+        // SAFETY: the kernel has just created this descriptor for us.
+        Ok(Self { _link: unsafe { OwnedFd::from_raw_fd(link) }, _program: program })
+    }
+}
+
+/// Loads an XDP program: operation, registers, offset and value of each instruction.
+fn load(code: &[(u8, u8, i16, i32)]) -> io::Result<OwnedFd> {
+    let insn = |(code, regs, off, imm): &(u8, u8, i16, i32)| {
+        let off = u64::from(*off as u16) << 16 | u64::from(*imm as u32) << 32;
+        u64::from(*code) | u64::from(*regs) << 8 | off
+    };
+    let insns: Vec<u64> = code.iter().map(insn).collect();
+    // The program type XDP and the number of instructions; pointers to the instructions and the
+    // licence; the rest is zero.
+    let mut attr = [0_u64; 9];
+    attr[0] = 6 | (insns.len() as u64) << 32;
+    attr[1] = insns.as_ptr() as u64;
+    attr[2] = c"MIT".as_ptr() as u64;
+    let program = bpf(5, &mut attr)?;
+    // SAFETY: the kernel has just created this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }
 
 fn bpf<const N: usize>(command: i32, attr: &mut [u64; N]) -> io::Result<i32> {

@@ -68,7 +68,12 @@ impl Balance {
     }
 
     /// What is done with packets of a connection, and with the replies; `None` if the front cannot do it.
-    fn entries(&self, conn: &ConnKey, backend: u32, hash: u64) -> Option<[Option<Entry>; 2]> {
+    pub(super) fn entries(
+        &self,
+        conn: &ConnKey,
+        backend: u32,
+        hash: u64,
+    ) -> Option<[Option<Entry>; 2]> {
         let flow = conn.flow();
         let target = self.plan.target(backend).filter(|target| target.keeps)?;
         let service = &self.plan.services().get(usize::from(target.service))?.service;

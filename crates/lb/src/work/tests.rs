@@ -338,6 +338,7 @@ fn connections_are_counted_by_backend() {
 mod directory;
 mod errors;
 mod flood;
+mod front;
 mod operate;
 mod ports;
 mod present;

@@ -62,15 +62,12 @@ impl Installed {
 
     /// Packets and bytes; `None` where the controller wanted no counter.
     pub(super) fn counted(&self) -> (Option<u64>, Option<u64>) {
-        let (packets, bytes, _) = sum(&self.entry.counts);
-        let wanted = |flag: u16, count: u64| (self.entry.flags & flag == 0).then_some(count);
-        (wanted(flags::NO_PKT_COUNTS, packets), wanted(flags::NO_BYT_COUNTS, bytes))
+        counted(&self.entry)
     }
 
     /// Packets and bytes, as reported to controllers.
     pub(super) fn reported(&self) -> (u64, u64) {
-        let (packets, bytes) = self.counted();
-        (packets.unwrap_or(NOT_COUNTED), bytes.unwrap_or(NOT_COUNTED))
+        reported(&self.entry)
     }
 
     pub(super) const fn age(&self, now: u64) -> (u32, u32) {
@@ -300,4 +297,17 @@ impl Table {
         let (&(least, _), rule) = self.ranks.as_ref()?.first_key_value()?;
         (least <= importance).then(|| rule.clone())
     }
+}
+
+/// Packets and bytes of an entry; `None` where the controller wanted no counter.
+fn counted(entry: &Entry) -> (Option<u64>, Option<u64>) {
+    let (packets, bytes, _) = sum(&entry.counts);
+    let wanted = |flag: u16, count: u64| (entry.flags & flag == 0).then_some(count);
+    (wanted(flags::NO_PKT_COUNTS, packets), wanted(flags::NO_BYT_COUNTS, bytes))
+}
+
+/// Packets and bytes of an entry, as reported to controllers.
+pub(super) fn reported(entry: &Entry) -> (u64, u64) {
+    let (packets, bytes) = counted(entry);
+    (packets.unwrap_or(NOT_COUNTED), bytes.unwrap_or(NOT_COUNTED))
 }

@@ -7,7 +7,9 @@ mod memory;
 mod model;
 mod multipart;
 mod own;
+mod rules;
 mod v10;
+mod weights;
 
 use super::flows::SECOND;
 use super::*;
@@ -366,13 +368,30 @@ fn s6_3_4_there_is_one_master_and_stale_generations_are_refused() {
 }
 
 #[test]
+fn the_counters_of_a_removed_entry_are_complete_when_its_removal_is_in_force() {
+    let mut agent = agent();
+    let flags = flags::SEND_FLOW_REM;
+    put(&mut agent, FlowMod { hard_timeout: 3, flags, ..add(1, &[port(1)]) });
+    let changes = agent.drain();
+    let Some((_, Change::Flow(entry))) = changes.first() else { panic!("{changes:?}") };
+    let mut out = Vec::new();
+    agent.expire(3 * SECOND, &mut out);
+    assert!(!out[0].refresh(), "nothing has come since");
+    // The data plane counts frames until it applies the removal.
+    entry.counts[0].add(7, 420, 3 * SECOND);
+    assert!(out[0].refresh());
+    let Message::FlowRemoved(message) = &out[0].message else { panic!("{out:?}") };
+    assert_eq!((message.packets, message.bytes), (7, 420));
+}
+
+#[test]
 fn s6_2_a_barrier_reply_waits_for_the_changes_before_it() {
     let mut agent = agent();
     put(&mut agent, add(1, &[]));
     let mut out = Vec::new();
     agent.handle(1, 8, &Message::BarrierRequest, 0, &mut out);
     let after = agent.changes();
-    assert_eq!(out, [Out { to: 1, xid: 8, message: Message::BarrierReply, after }]);
+    assert_eq!(out, [Out { to: 1, xid: 8, message: Message::BarrierReply, after, counts: None }]);
     put(&mut agent, add(2, &[]));
     assert!(agent.changes() > after && after > 0);
 }

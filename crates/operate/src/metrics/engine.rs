@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 27] = [
+const HELP: [(&str, &str); 28] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -88,6 +88,11 @@ const HELP: [(&str, &str); 27] = [
     (
         "port_stalls",
         "Counts how often a port received none of the frames that its interface counted; the port is then opened again.",
+    ),
+    (
+        "port_violations",
+        "Counts how often a port was taken down, because the guest on its other side broke the rules of its rings; the log \
+         has the reason.",
     ),
     (
         "ticks_busy",

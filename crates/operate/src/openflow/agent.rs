@@ -90,6 +90,8 @@ struct Held {
     to: u32,
     after: u64,
     bytes: Vec<u8>,
+    /// A message whose counters are complete when its change is in force.
+    counted: Option<Box<Out>>,
 }
 
 struct Loop {
@@ -192,9 +194,13 @@ impl Loop {
             self.late_bytes -= bytes;
         }
         while let Some(held) = self.held.pop_front_if(|held| held.after <= in_force) {
+            let fresh = held.counted.and_then(|mut out| {
+                out.refresh();
+                self.encoded(&out, true)
+            });
             let Some(open) = self.open.get_mut(&held.to) else { continue };
             open.held -= held.bytes.len();
-            open.outbox.put(&held.bytes, false);
+            open.outbox.put(fresh.as_ref().unwrap_or(&held.bytes), false);
         }
         self.relieve();
     }
@@ -204,13 +210,15 @@ impl Loop {
     fn make(&mut self) {
         for out in std::mem::take(&mut self.out) {
             let may_drop = matches!(out.message, Message::PacketIn(_));
-            let Some(bytes) = self.encoded(&out) else { continue };
+            let Some(bytes) = self.encoded(&out, out.counts.is_none()) else { continue };
             let Some(open) = self.open.get_mut(&out.to) else { continue };
             if may_drop {
                 open.outbox.put(&bytes, true);
             } else if !open.outbox.is_closed() {
                 open.held += bytes.len();
-                self.held.push_back(Held { to: out.to, after: out.after, bytes });
+                let (to, after) = (out.to, out.after);
+                let counted = out.counts.is_some().then(|| Box::new(out));
+                self.held.push_back(Held { to, after, bytes, counted });
             }
         }
     }
@@ -422,7 +430,7 @@ impl Loop {
     }
 
     /// The bytes of a message; `None` if nobody gets it.
-    fn encoded(&self, out: &Out) -> Option<Vec<u8>> {
+    fn encoded(&self, out: &Out, tapped: bool) -> Option<Vec<u8>> {
         let Open { version, who, .. } = self.open.get(&out.to)?;
         let mut bytes = Vec::new();
         if let Err(problem) = encode(&out.message, *version, out.xid, &mut bytes) {
@@ -434,7 +442,7 @@ impl Loop {
             let error = Message::error(problem, *version, &[]);
             encode(&error, *version, out.xid, &mut bytes).ok()?;
         }
-        if self.tap.is_on() {
+        if tapped && self.tap.is_on() {
             self.tap.put(self.plane.now(), who, true, &bytes);
         }
         Some(bytes)

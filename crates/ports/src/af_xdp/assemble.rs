@@ -17,7 +17,8 @@ pub(crate) const R6: Reg = 6;
 pub(crate) const R7: Reg = 7;
 pub(crate) const R8: Reg = 8;
 /// The frame pointer: the end of the stack.
-const R10: Reg = 10;
+/// The end of the stack.
+pub(crate) const R10: Reg = 10;
 
 /// The width of a load or store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +59,8 @@ const JMP32: u8 = 0x06;
 const BY_REG: u8 = 0x08;
 /// Source register value of LD_IMM64 for the file descriptor of a map.
 const MAP_FD: u8 = 1;
+/// BPF_STX and BPF_ATOMIC.
+const STX_ATOMIC: u8 = 0xc3;
 
 impl Assembler {
     fn push(&mut self, code: u8, dst: Reg, src: Reg, off: i16, imm: i32) {
@@ -141,6 +144,11 @@ impl Assembler {
         self.push(ST_MEM | size as u8, R10, 0, off, imm);
     }
 
+    /// Adds `src` to the 64 bits at `base` + `off`, atomically.
+    pub(crate) fn add_at(&mut self, base: Reg, off: i16, src: Reg) {
+        self.push(STX_ATOMIC | Size::Double as u8, base, src, off, 0);
+    }
+
     /// Loads the map with this file descriptor; takes two instructions.
     pub(crate) fn load_map(&mut self, dst: Reg, map: i32) {
         self.push(LD | Size::Double as u8, dst, MAP_FD, 0, map);
@@ -167,6 +175,11 @@ impl Assembler {
     /// Compares the low 32 bits.
     pub(crate) fn if_equal(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP32 | 0x10, dst, 0, imm, to);
+    }
+
+    /// Compares all 64 bits, as is necessary for pointers.
+    pub(crate) fn if_null(&mut self, dst: Reg, to: Label) {
+        self.jump(JMP | 0x10, dst, 0, 0, to);
     }
 
     /// Compares the low 32 bits.

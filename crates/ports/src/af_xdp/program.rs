@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::rules::{Ours, Rules};
+use super::rules::{Ours, Rules, Strays};
 use super::socket::Socket;
 use super::sys::{self, CAPABILITY};
-use crate::live::{Interface, OpenError};
+use crate::live::{Interface, OpenError, State};
 
 /// Where in the receive path the program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,13 @@ pub trait Ahead: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What the kernel refuses.
     fn on(&self, index: u32) -> io::Result<Before>;
+
+    /// Learns the state of the interface, about every 20 ms; `attached` is where its programs run. Returns a message for
+    /// the log if something has changed.
+    fn look(&self, state: &State, attached: Attached) -> Option<String>;
+
+    /// The port stops receiving: the program answers no more frames that come by it.
+    fn stop(&self);
 }
 
 /// The program to attach in front.
@@ -45,6 +52,15 @@ pub struct Before {
     pub behind: OwnedFd,
     /// Where in this map.
     pub at: u32,
+    /// An array in which the port's program counts the frames that it leaves to the kernel: 64 bits at `counter` in the
+    /// element `first` + queue, for the first `queues` queues.
+    pub counters: OwnedFd,
+    /// The element of queue 0.
+    pub first: u32,
+    /// The number of queues that have an element.
+    pub queues: u32,
+    /// The offset of the counter in its element.
+    pub counter: i16,
 }
 
 /// Number of queues in a map.
@@ -66,20 +82,25 @@ impl Program {
     ) -> Result<Self, OpenError> {
         let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
         let map = sys::xsk_map(QUEUES).map_err(fail)?;
-        let insns = rules.program(Ours::Map(map.as_raw_fd()));
+        let prepare = |error: io::Error| {
+            OpenError::os("preparing the program in front of the port", &error, CAPABILITY)
+        };
+        let before = ahead.map(|ahead| ahead.on(interface.index)).transpose().map_err(prepare)?;
+        let strays = before.as_ref().map(|before| Strays {
+            map: before.counters.as_raw_fd(),
+            first: before.first,
+            queues: before.queues,
+            offset: before.counter,
+        });
+        let insns = rules.program(Ours::Map(map.as_raw_fd()), strays);
         let program = sys::load(sys::Purpose::Xdp, &insns).map_err(|(error, log)| {
             let OpenError { what, fix } = fail(error);
             let log = if log.is_empty() { log } else { format!(" ({log})") };
             OpenError::new(format!("{what}{log}"), fix)
         })?;
-        let before = ahead.map(|ahead| {
-            let before = ahead.on(interface.index)?;
-            sys::map_set(&before.behind, before.at, Some(&program))?;
-            Ok(before)
-        });
-        let before = before.transpose().map_err(|error: io::Error| {
-            OpenError::os("preparing the program in front of the port", &error, CAPABILITY)
-        })?;
+        if let Some(before) = &before {
+            sys::map_set(&before.behind, before.at, Some(&program)).map_err(prepare)?;
+        }
         let first = before.as_ref().map_or(&program, |before| &before.program);
         let attach = |flags| sys::link(first, interface.index, flags);
         let (link, attached) = match attach(DRIVER) {

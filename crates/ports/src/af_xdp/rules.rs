@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use flowyard_frame::proto;
 
-use super::assemble::{Assembler, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Size};
+use super::assemble::{Assembler, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10, Size};
 use super::sys::Insn;
 
 mod words;
@@ -113,6 +113,39 @@ pub(super) enum Ours {
     Return(i32),
 }
 
+/// Counters of the frames that are left to the kernel, by queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strays {
+    /// The array with the counters.
+    pub(super) map: i32,
+    /// The element of queue 0, and the number of queues that have one.
+    pub(super) first: u32,
+    pub(super) queues: u32,
+    /// The offset of the counter in its element.
+    pub(super) offset: i16,
+}
+
+impl Strays {
+    /// Counts a frame. R6 is the context; R0 to R5 are changed.
+    fn count(self, asm: &mut Assembler) {
+        let [known, done] = [asm.label(), asm.label()];
+        asm.load(R1, R6, RX_QUEUE, Size::Word);
+        asm.if_less(R1, self.queues as i32, known);
+        asm.goto(done);
+        asm.place(known);
+        asm.add(R1, self.first as i32);
+        asm.store(ETHER_TYPE, R1, Size::Word);
+        asm.load_map(R1, self.map);
+        asm.move_reg(R2, R10);
+        asm.add(R2, ETHER_TYPE.into());
+        asm.call(MAP_LOOKUP);
+        asm.if_null(R0, done);
+        asm.move_imm(R1, 1);
+        asm.add_at(R0, self.offset, R1);
+        asm.place(done);
+    }
+}
+
 impl Rules {
     /// The rules, unless they match everything.
     fn some(&self) -> Option<&[Rule]> {
@@ -124,7 +157,7 @@ impl Rules {
     }
 
     /// The program.
-    pub(super) fn program(&self, ours: Ours) -> Vec<Insn> {
+    pub(super) fn program(&self, ours: Ours, strays: Option<Strays>) -> Vec<Insn> {
         let mut asm = Assembler::default();
         let [is_ours, pass] = [asm.label(), asm.label()];
         asm.move_reg(R6, R1); // calls do not preserve R1, the context
@@ -151,14 +184,20 @@ impl Rules {
                 asm.load(R2, R6, RX_QUEUE, Size::Word);
                 asm.move_imm(R3, PASS);
                 asm.call(REDIRECT_MAP);
+                if strays.is_some() {
+                    asm.if_equal(R0, PASS, pass);
+                }
             }
             #[cfg(test)]
             Ours::Return(value) => asm.move_imm(R0, value),
         }
         asm.exit();
-        if self.some().is_some() {
+        if self.some().is_some() || strays.is_some() {
             // The kernel rejects programs with unreachable instructions.
             asm.place(pass);
+            if let Some(strays) = strays {
+                strays.count(&mut asm);
+            }
             asm.move_imm(R0, PASS);
             asm.exit();
         }
@@ -170,8 +209,9 @@ impl Rules {
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE: i16 = 16;
-/// The helper bpf_redirect_map.
+/// The helpers bpf_redirect_map and bpf_map_lookup_elem.
 const REDIRECT_MAP: i32 = 51;
+const MAP_LOOKUP: i32 = 1;
 
 /// Stores the fields on the stack; jumps to `pass` if the frame is too short. R2 is the current position, R8
 /// the end of the frame.

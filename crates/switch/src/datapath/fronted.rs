@@ -3,28 +3,37 @@
 //! ```text
 //!  frame that the mapping answers ──put──> front ──> further frames leave by their port without the yard
 //!  each tick: some entries ──> their frames are counted in flows, tables and ports, at the time of the last
-//!  change ──> all are counted; those whose path ended are removed in the same call
+//!  changes ──> entries whose path has ended are removed, and counted when nothing is answered by them any more
 //! ```
 //!
 //! The key in front has the 5-tuple, the MAC addresses and the port of receipt ([`MASK`]). If rules examine more than that,
 //! nothing is put, because frames of one 5-tuple could differ in whether they are answered, and overtake each other.
 //!
+//! Invariants: every answered frame is counted once, in the flow entries that its path had when it was put, also if these
+//! were removed meanwhile. Before changes are reported as being in force, what they affect is removed and counted.
 //! Thread-safety: owned by one core.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use flowyard_frame::{Batch, FlowKey, Lanes, To};
+use flowyard_openflow::change::Entry as Flow;
 use flowyard_yard::front::{AFTER, Change, Entry, Front, Seen};
 
-use super::Datapath;
+use super::{Datapath, walk};
 
 /// What distinguishes flows in front.
 pub const MASK: FlowKey =
     FlowKey { in_port: 0xffff, eth_dst: [0xff; 6], eth_src: [0xff; 6], ..FlowKey::FLOW };
 
-/// Entries that are looked at in a tick.
-const BUDGET: usize = 64;
+/// All entries are looked at in this time, unless that would be too many in one tick.
+const SWEEP: u64 = 100_000_000;
+/// The least and the greatest number of entries that are looked at in a tick.
+const BUDGET: (u64, u64) = (64, 4096);
+/// An entry that answered nothing for this time makes room for others; the next frame of its flow may enter it again.
+const IDLE: u64 = 30_000_000_000;
+/// The greatest number of refused keys that are kept.
+const REFUSED: usize = 4096;
 
 /// What a core has in front of it.
 #[derive(Debug)]
@@ -33,21 +42,35 @@ pub(super) struct Fronted {
     flows: BTreeMap<u32, One>,
     /// Their keys, and those that the front has refused.
     keys: HashSet<FlowKey>,
-    /// The next entry to look at.
+    /// The next entry to look at, and the time of the last look.
     next: u32,
-    /// Numbers of removed entries, and when they were removed.
-    leaving: VecDeque<(u64, u32)>,
+    looked: u64,
+    /// Changes since the last removal: their time, and whether they end all entries.
+    changed: Option<(u64, bool)>,
+    /// Removed entries, whose numbers are not free yet, and when they were removed.
+    leaving: VecDeque<(u64, u32, One)>,
     /// Frames that are not counted at their ports yet.
     moved: Vec<Moved>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// An entry. It is small, because all entries are looked at again and again.
+#[derive(Debug)]
 struct One {
+    /// When it was put, or last counted.
+    used: u64,
+    counted: Seen,
+    of: Box<Of>,
+}
+
+/// What an entry is of.
+#[derive(Debug)]
+struct Of {
     key: FlowKey,
     path: u32,
     half: u16,
     to: u16,
-    counted: Seen,
+    /// The flow entries of the path.
+    flows: Box<[Arc<Flow>]>,
 }
 
 /// Frames that were answered in front.
@@ -69,6 +92,8 @@ impl Datapath {
             flows: BTreeMap::new(),
             keys: HashSet::new(),
             next: 0,
+            looked: 0,
+            changed: None,
             leaving: VecDeque::new(),
             moved: Vec::new(),
         }));
@@ -95,86 +120,122 @@ impl Datapath {
             it.keys.insert(key);
             let (macs, change) = (None, Change::None);
             let entry = Entry { key, port: to, macs, hop: false, change, mtu: 0 };
-            if let Some(flow) = it.front.put(&[entry], now) {
-                let (path, half) = (action.mark, action.counter);
-                it.flows.insert(flow, One { key, path, half, to, counted: Seen::default() });
+            let (path, half) = (action.mark, action.counter);
+            let entries = &self.flows;
+            let flow =
+                |number: &u32| Some(Arc::clone(&entries.get(*number as usize)?.as_ref()?.entry));
+            let flows = self.cache.path(path).flows.iter().filter_map(flow).collect();
+            if let Some(number) = it.front.put(&[entry], now) {
+                let of = Box::new(Of { key, path, half, to, flows });
+                it.flows.insert(number, One { used: now, counted: Seen::default(), of });
+            } else if it.keys.len() > it.flows.len() + REFUSED {
+                it.keys = it.flows.values().map(|one| one.of.key).collect();
             }
         }
     }
 
     /// Counts frames of some entries.
     pub fn look_ahead(&mut self, now: u64) {
+        self.end_fronted();
         let Some(mut it) = self.fronted.take() else { return };
-        while it.leaving.front().is_some_and(|(since, _)| now.saturating_sub(*since) > AFTER)
-            && let Some((_, flow)) = it.leaving.pop_front()
+        while it.leaving.front().is_some_and(|(since, ..)| now.saturating_sub(*since) > AFTER)
+            && let Some((_, number, mut one)) = it.leaving.pop_front()
         {
-            it.front.free(flow);
+            self.count_fronted(&*it.front, number, &mut one, &mut it.moved);
+            it.front.free(number);
         }
+        let since = now.saturating_sub(std::mem::replace(&mut it.looked, now)).min(SWEEP);
+        let most = (it.flows.len() as u64 * since / SWEEP).clamp(BUDGET.0, BUDGET.1) as usize;
         let next = std::mem::take(&mut it.next);
-        let mut last = None;
-        for (flow, one) in it.flows.range_mut(next..).take(BUDGET) {
-            self.count_fronted(&*it.front, *flow, one, &mut it.moved);
-            last = Some(*flow);
+        let (mut last, mut idle) = (None, Vec::new());
+        for (number, one) in it.flows.range_mut(next..).take(most) {
+            if self.count_fronted(&*it.front, *number, one, &mut it.moved) {
+                one.used = now;
+            } else if now.saturating_sub(one.used) > IDLE {
+                idle.push(*number);
+            }
+            last = Some(*number);
         }
-        if it.flows.len() > BUDGET {
+        if it.flows.len() > most {
             it.next = last.map_or(0, |last| last + 1);
         }
-        self.fronted = Some(it);
-    }
-
-    /// Counts the frames of all entries, before a change.
-    pub(super) fn count_all_fronted(&mut self) {
-        let Some(mut it) = self.fronted.take() else { return };
-        for (flow, one) in &mut it.flows {
-            self.count_fronted(&*it.front, *flow, one, &mut it.moved);
+        for number in idle {
+            it.front.remove(number);
+            if let Some(one) = it.flows.remove(&number) {
+                it.keys.remove(&one.of.key);
+                it.leaving.push_back((now, number, one));
+            }
         }
         self.fronted = Some(it);
     }
 
+    /// Counts what was answered by an entry since the last call. Returns whether anything was.
     fn count_fronted(
         &mut self,
         front: &dyn Front,
-        flow: u32,
+        number: u32,
         one: &mut One,
         moved: &mut Vec<Moved>,
-    ) {
-        let all = front.seen(flow, 0);
+    ) -> bool {
+        let all = front.seen(number, 0);
         let packets = all.packets.wrapping_sub(one.counted.packets);
         if packets == 0 {
-            return;
+            return false;
         }
         let bytes = all.bytes.wrapping_sub(one.counted.bytes);
         one.counted = all;
-        if self.cache.alive(one.path, one.half).is_some() {
-            self.count_path(one.path, packets, bytes, all.last);
+        if self.cache.alive(one.of.path, one.of.half).is_some() {
+            self.count_path(one.of.path, packets, bytes, all.last);
+        } else {
+            for flow in &one.of.flows {
+                if let Some(counts) = flow.counts.get(self.core) {
+                    counts.add(packets, bytes, all.last);
+                }
+                let both = (packets, packets);
+                walk::count(&self.lookups, flow.table, self.core, both, all.last);
+            }
         }
         self.totals.frames += packets;
         self.totals.cached += packets;
         self.totals.mapped += packets;
         self.totals.front += packets;
         moved.push(Moved {
-            from: one.key.in_port,
-            to: one.to,
+            from: one.of.key.in_port,
+            to: one.of.to,
             seen: Seen { packets, bytes, last: all.last },
         });
+        true
     }
 
-    /// Removes the entries whose path has ended, or all of them.
-    pub(super) fn end_fronted(&mut self, all: bool, now: u64) {
+    /// Notes that changes were applied; `all`: they end every entry.
+    pub(super) fn fronted_changed(&mut self, all: bool, now: u64) {
+        if let Some(it) = &mut self.fronted {
+            let before = it.changed.is_some_and(|(_, all)| all);
+            it.changed = Some((now, all || before));
+        }
+    }
+
+    /// Removes the entries whose path has ended by the changes since the last call, and counts their frames.
+    pub(super) fn end_fronted(&mut self) {
+        let Some((now, all)) = self.fronted.as_mut().and_then(|it| it.changed.take()) else {
+            return;
+        };
         let Some(mut it) = self.fronted.take() else { return };
-        let is_over = |one: &One| all || self.cache.alive(one.path, one.half).is_none();
+        let is_over = |one: &One| all || self.cache.alive(one.of.path, one.of.half).is_none();
         let over: Vec<u32> =
-            it.flows.iter().filter(|(_, one)| is_over(one)).map(|(flow, _)| *flow).collect();
-        for flow in over {
-            it.front.remove(flow);
-            it.leaving.push_back((now, flow));
-            if let Some(mut one) = it.flows.remove(&flow) {
-                // What was answered since the change began.
-                self.count_fronted(&*it.front, flow, &mut one, &mut it.moved);
+            it.flows.iter().filter(|(_, one)| is_over(one)).map(|(number, _)| *number).collect();
+        over.iter().for_each(|number| it.front.remove(*number));
+        if !over.is_empty() {
+            it.front.settle();
+        }
+        for number in over {
+            if let Some(mut one) = it.flows.remove(&number) {
+                self.count_fronted(&*it.front, number, &mut one, &mut it.moved);
+                it.leaving.push_back((now, number, one));
             }
         }
         // Those that the front refused get another chance.
-        it.keys = it.flows.values().map(|one| one.key).collect();
+        it.keys = it.flows.values().map(|one| one.of.key).collect();
         self.fronted = Some(it);
     }
 

@@ -485,5 +485,6 @@ mod budget;
 mod front;
 mod fronted;
 mod groups;
+mod ports;
 mod random;
 mod why;

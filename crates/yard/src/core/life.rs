@@ -309,7 +309,7 @@ impl Core {
     }
 
     /// Tells what answers in front of the ports whether a tick, and the core after it, was without frames.
-    #[inline]
+    #[inline(never)]
     fn pass_gate(&mut self, progress: bool) {
         let Some(mut gate) = self.observers.gate.take() else { return };
         gate.ticked(!progress && self.is_clear());
@@ -334,7 +334,9 @@ impl Core {
     #[inline]
     pub(super) fn account(&mut self, now: Nanos, progress: bool) {
         self.observers.ticked(progress);
-        self.pass_gate(progress);
+        if self.observers.gate.is_some() {
+            self.pass_gate(progress);
+        }
         let (began, was_busy) = std::mem::replace(&mut self.last, (now, progress));
         if was_busy {
             self.counters.busy_ns += now.saturating_sub(began);

@@ -12,6 +12,7 @@
 
 mod by_hand;
 mod faucet;
+mod offloaded;
 mod os_ken;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ use flowyard_testkit::harness::Need;
 flowyard_testkit::tests! {
     mod by_hand,
     mod faucet needs [Need::Check(|| runs("FLOWYARD_FAUCET", "faucet"))],
+    mod offloaded,
     mod os_ken,
 }
 
@@ -60,21 +62,27 @@ impl Star {
 
     /// Starts the switch with two cores and more keys of `[switch]`.
     fn start(&self, more: &str) -> Live {
-        let port = |n: u32| {
+        let port = |n: u8| {
             format!(
                 "[[port]]\nname = \"p{n}\"\nkind = \"af_packet\"\ninterface = \"p{n}\"\n\
                  cores = [0, 1]\nfanout = \"hash\"\nring_frames = 8192\n"
             )
         };
+        self.run(2, &port, more, "")
+    }
+
+    /// Starts the switch with this number of cores, four ports, more keys of `[switch]`, and more sections.
+    fn run(&self, cores: u32, port: &dyn Fn(u8) -> String, more: &str, sections: &str) -> Live {
         let ports: String = (1..=4).map(port).collect();
         let queue =
             |n: u32| format!("[[queue]]\nname = \"q{n}\"\norder = \"direct\"\nconsumers = [{n}]\n");
-        let queues: String = (0..2).map(queue).collect();
+        let queues: String = (0..cores).map(queue).collect();
         let text = format!(
-            "[yard]\ncores = 2\n{ports}{queues}[work]\nkind = \"switch\"\n[switch]\n\
-             datapath = \"1\"\nlisten = [\"punix:sw\"]\n{more}\n"
+            "[yard]\ncores = {cores}\n{ports}{queues}[work]\nkind = \"switch\"\n[switch]\n\
+             datapath = \"1\"\nlisten = [\"punix:sw\"]\n{more}\n{sections}"
         );
-        let mut live = Live::start(&self.switch, &text);
+        // Not the default socket: another test program on this machine may use it.
+        let mut live = Live::start_with(&self.switch, &text, &["--control", "control"]);
         let socket = live.folder.path().join("sw");
         wait_until("the switch", || {
             assert!(live.is_alive(), "{}", live.said("err"));
@@ -114,7 +122,7 @@ impl Star {
     /// A raw socket on a host's interface, which receives all frames.
     fn wire(&self, host: usize) -> Wire {
         self.hosts[host - 1].within(|| {
-            let settings = Settings { fanout: Fanout::Hash, frames: 1024 };
+            let settings = Settings { fanout: Fanout::Hash, frames: 16_384 };
             let interface = Interface::find("eth").unwrap();
             let ring = Ring::open(&interface, 1, settings).unwrap().pop().unwrap();
             Wire { ring, sender: Sender::open(&interface, false).unwrap() }

@@ -193,7 +193,7 @@ proptest! {
         rules in prop::collection::vec(rules(), 1..4),
         frames in prop::collection::vec(frames(), 1..20),
     ) {
-        let program = Rules::Any(rules.clone()).program(Ours::Return(OURS));
+        let program = Rules::Any(rules.clone()).program(Ours::Return(OURS), None);
         let got: Vec<i32> =
             frames.iter().map(|frame| run(&program, frame).map_or(-1, |r| r as i32)).collect();
         prop_assert_eq!(got, expected(&rules, &frames));
@@ -204,7 +204,7 @@ proptest! {
 fn the_kernel_keeps_what_is_for_its_own_address() {
     let rules = ["not arp to 10.0.1.253", "not to 10.0.1.253", "arp", "tcp from port 80"];
     let rules = Rules::Any(rules.map(|text| text.parse().unwrap()).to_vec());
-    let program = rules.program(Ours::Return(OURS));
+    let program = rules.program(Ours::Return(OURS), None);
     let arp = |target: u8| {
         let mut frame = vec![2; 12];
         frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
@@ -227,7 +227,7 @@ fn the_kernel_keeps_what_is_for_its_own_address() {
 #[test]
 #[ignore = "needs CAP_BPF and CAP_NET_ADMIN; the step 'live' of CI runs this test"]
 fn the_kernel_agrees() {
-    let all = load(Purpose::Xdp, &Rules::All.program(Ours::Return(OURS))).unwrap();
+    let all = load(Purpose::Xdp, &Rules::All.program(Ours::Return(OURS), None)).unwrap();
     assert_eq!(test_run(&all, &[0; 14]).unwrap(), OURS as u32);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
@@ -238,7 +238,7 @@ fn the_kernel_agrees() {
         .run(&cases, |(mut rules, frames)| {
             rules[0].kernel = false; // a configuration has at least one such rule
             let program =
-                load(Purpose::Xdp, &Rules::Any(rules.clone()).program(Ours::Return(OURS)));
+                load(Purpose::Xdp, &Rules::Any(rules.clone()).program(Ours::Return(OURS), None));
             let program =
                 program.map_err(|(error, log)| TestCaseError::fail(format!("{error}: {log}")))?;
             let got: Vec<i32> =

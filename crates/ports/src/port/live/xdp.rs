@@ -19,7 +19,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::af_xdp::{Attached, Desc, Rules, Umem};
-use crate::live::{Counts, Interface, OpenError, is_down, offload};
+use crate::live::{Counts, Interface, OpenError, State, is_down, offload};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
@@ -215,7 +215,18 @@ impl<S: System> Xdp<S> {
         self.monitor.report(format!("af_xdp on queue {}: {copies}, {runs}", self.queue));
         self.bound = Some(Bound { socket, program, index: interface.index });
         self.fill(None);
-        self.redirect(interface)
+        self.redirect(interface)?;
+        self.inform(interface.is_up, interface.mtu);
+        Ok(())
+    }
+
+    /// Tells the program in front what the interface takes.
+    fn inform(&mut self, is_up: bool, mtu: u32) {
+        let (Some(ahead), Some(bound)) = (&self.common.port.ahead, &self.bound) else { return };
+        let state = State { index: bound.index, mtu, is_up: is_up && !self.is_stopped };
+        if let Some(what) = ahead.look(&state, bound.program.attached()) {
+            self.monitor.report(what);
+        }
     }
 
     fn redirect(&mut self, interface: &Interface) -> Result<(), OpenError> {
@@ -248,6 +259,7 @@ impl<S: System> Xdp<S> {
 
     #[inline]
     fn attend(&mut self, now: Nanos) {
+        let is_due = self.common.port.ahead.is_some() && self.monitor.watch.is_due(now);
         let bound = &self.bound;
         let is_bound = |index| bound.as_ref().is_some_and(|bound| bound.is_bound(index));
         if self.monitor.look(now, is_bound) == Some(News::Gone) {
@@ -255,6 +267,8 @@ impl<S: System> Xdp<S> {
         }
         if (self.monitor.fresh().is_some() || self.is_leaving) && !self.has_received() {
             self.reopen();
+        } else if is_due {
+            self.inform(self.monitor.is_ready(), self.monitor.watch.mtu);
         }
     }
 
@@ -453,6 +467,9 @@ impl<S: System> Device for Xdp<S> {
         self.is_stopped = true;
         if let Some(Bound { program, .. }) = &self.bound {
             program.clear(self.queue);
+        }
+        if let Some(ahead) = &self.common.port.ahead {
+            ahead.stop();
         }
     }
 

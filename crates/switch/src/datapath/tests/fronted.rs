@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use flowyard_flow::parse;
 use flowyard_frame::{Batch, FlowKey, Frame};
-use flowyard_yard::front::{Entry as Ahead, Front, Seen};
+use flowyard_yard::front::{AFTER, Entry as Ahead, Front, Seen};
 
 use super::*;
 
@@ -46,6 +46,8 @@ impl Front for Book {
     fn seen(&self, flow: u32, _entry: usize) -> Seen {
         self.0.lock().unwrap()[&flow].1
     }
+
+    fn settle(&self) {}
 
     fn free(&self, _flow: u32) {}
 
@@ -118,14 +120,49 @@ fn a_change_removes_what_it_affects_and_counts_it() {
     let before = flow.counts[0].read().0;
     book.answers(0, 7, 50);
     bed.apply(&Change::FlowGone(Arc::clone(&flow)));
+    bed.datapath.ready();
     assert_eq!((book.len(), bed.datapath.in_front()), (1, 1), "the other flow stays");
     assert_eq!(
         flow.counts[0].read().0 - before,
         7,
         "what was answered before the change is counted"
     );
+    // A frame that was on its way when its flow was removed is counted where it belongs.
+    let ports: u64 = bed.datapath.moved().iter().map(|moved| moved.seen.packets).sum();
+    book.answers(0, 1, 60);
+    bed.datapath.look_ahead(5 + 2 * AFTER);
+    assert_eq!(flow.counts[0].read().0 - before, 8);
+    assert_eq!(ports + bed.datapath.moved().iter().map(|moved| moved.seen.packets).sum::<u64>(), 8);
     bed.port(3, 1, 0);
+    bed.datapath.ready();
     assert_eq!((book.len(), bed.datapath.in_front()), (0, 0), "a port has changed");
+}
+
+#[test]
+fn an_entry_that_answers_nothing_leaves_and_returns() {
+    let (mut bed, book) = bed();
+    bed.flow(1, 0, 5, &[Oxm::exact(Field::EthType, 0x800)], to(2));
+    learn(&mut bed, &[1, 2]);
+    let half_a_minute = 30_000_000_000;
+    bed.datapath.look_ahead(half_a_minute);
+    book.answers(0, 1, half_a_minute);
+    bed.datapath.look_ahead(half_a_minute + 1000);
+    assert_eq!((book.len(), bed.datapath.in_front()), (1, 1), "the other one was idle");
+    learn(&mut bed, &[1, 2]);
+    assert_eq!((book.len(), bed.datapath.in_front()), (2, 2));
+}
+
+#[test]
+fn the_last_frame_of_a_flow_is_not_older_than_one_that_was_counted_before() {
+    let (mut bed, book) = bed();
+    let flow = entry(1, 0, 5, &[Oxm::exact(Field::EthType, 0x800)], to(2));
+    bed.apply(&Change::Flow(Arc::clone(&flow)));
+    learn(&mut bed, &[1, 2]);
+    book.answers(0, 1, 90);
+    bed.datapath.look_ahead(100);
+    book.answers(1, 1, 80);
+    bed.datapath.look_ahead(101);
+    assert_eq!(flow.counts[0].read().2, 90);
 }
 
 #[test]
