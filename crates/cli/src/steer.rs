@@ -10,7 +10,7 @@ use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
     Attached, Counts, Error, Follow, GroupCounts, Happened, PinError, Policy, QUEUES_MOST, Reason,
-    Ring, online_cpus,
+    Ring, Scheduling, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
@@ -133,6 +133,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=16384))]
     queue_frames: u32,
 
+    /// Scheduling of the kernel threads that receive the frames of each CPU: batch (they run when the program on the
+    /// CPU waits or has used its time slice, which costs fewer context switches) or normal (they preempt the program,
+    /// for the least latency beside programs that never wait)
+    #[arg(long, value_name = "NAME", default_value = "batch")]
+    ring_threads: RingThreads,
+
     /// Steer on when the command ends, and take over what an earlier start has pinned: in DIR, a folder of a BPF file
     /// system [default: /sys/fs/bpf/flowyard/IFACE]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
@@ -167,6 +173,21 @@ enum PolicyName {
     Rules,
     Atr,
     Rfs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RingThreads {
+    Batch,
+    Normal,
+}
+
+impl RingThreads {
+    const fn scheduling(self) -> Scheduling {
+        match self {
+            Self::Batch => Scheduling::Batch,
+            Self::Normal => Scheduling::Normal,
+        }
+    }
 }
 
 /// What was steered, from the start of the command to its end.

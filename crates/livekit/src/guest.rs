@@ -11,6 +11,7 @@
 //! Thread-safety: a guest belongs to one thread, and ends with that thread at the latest.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -50,6 +51,19 @@ const END: &str = "@@end ";
 /// A MAC address as text.
 fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The adapter of a guest that another program serves by vhost-user.
+#[derive(Clone, Debug)]
+pub struct Vhost {
+    /// The socket.
+    pub socket: PathBuf,
+    /// Whether QEMU listens at the socket; otherwise it connects, again and again.
+    pub listens: bool,
+    /// Queue pairs.
+    pub queues: u16,
+    /// The MAC address of `eth0`.
+    pub mac: [u8; 6],
 }
 
 /// A running guest.
@@ -95,6 +109,7 @@ impl Guest {
                  ip addr add 10.7.0.1/24 dev bridge0"
             ));
         }
+        let mut args = vec!["-m".to_owned(), "1024".to_owned()];
         let netdev =
             format!("tap,id=n0,ifname={TAP},script=no,downscript=no,queues={QUEUES},vhost=off");
         let device = format!(
@@ -102,16 +117,51 @@ impl Guest {
             2 * QUEUES + 2,
             text(MAC)
         );
-        let mut command = Command::new("qemu-system-x86_64");
-        command
-            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "4", "-m", "1024"])
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-serial", "stdio", "-netdev", &netdev, "-device", &device]);
+        args.extend(["-netdev".to_owned(), netdev, "-device".to_owned(), device]);
         if is_pair {
             let netdev = format!("tap,id=n1,ifname={OTHER},script=no,downscript=no,vhost=off");
             let device = format!("virtio-net-pci,netdev=n1,mac={}", text(SECOND));
-            command.args(["-netdev", &netdev, "-device", &device]);
+            args.extend(["-netdev".to_owned(), netdev, "-device".to_owned(), device]);
         }
+        Self::start_qemu(image, net, 4, &args)
+    }
+
+    /// Boots a guest whose `eth0` is a port of another program, by vhost-user. Its memory is shared with that program.
+    ///
+    /// # Panics
+    /// As [`Guest::boot`].
+    #[must_use]
+    pub fn boot_vhost(image: &Image, vhost: &Vhost) -> Self {
+        let Vhost { socket, listens, queues, mac } = vhost;
+        let mode = if *listens { "server=on,wait=off" } else { "reconnect=1" };
+        let args = [
+            "-m",
+            "256",
+            "-object",
+            "memory-backend-memfd,id=mem,size=256M,share=on",
+            "-numa",
+            "node,memdev=mem",
+            "-chardev",
+            &format!("socket,id=c0,path={},{mode}", socket.display()),
+            "-netdev",
+            &format!("vhost-user,id=n0,chardev=c0,queues={queues}"),
+            "-device",
+            &format!(
+                // Without KVM, QEMU 7.2 crashes when it sets up vhost-user with MSI-X.
+                "virtio-net-pci,netdev=n0,mq=on,vectors=0,mac={}",
+                text(*mac)
+            ),
+        ];
+        Self::start_qemu(image, Net::new().unwrap(), 2, &args.map(str::to_owned))
+    }
+
+    fn start_qemu(image: &Image, net: Net, cpus: usize, args: &[String]) -> Self {
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", &cpus.to_string()])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-serial", "stdio"])
+            .args(args);
         command
             .arg("-kernel")
             .arg(&image.kernel)

@@ -4,10 +4,12 @@
 //! test ends.
 
 use std::fs::File;
+use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::sys;
 
@@ -97,6 +99,26 @@ impl Net {
              ip link set {here} up"
         ));
         other.sh(&format!("ip link set {there} up"));
+    }
+
+    /// Two hosts, 10.9.0.1 with interface va and 10.9.0.2 with vb, for tests that steer the frames of vb.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Net::new`].
+    pub fn steered_pair() -> std::io::Result<(Self, Self)> {
+        let (a, b) = (Self::new()?, Self::new()?);
+        a.cable("va", &b, "vb", 1);
+        a.address("va", 1);
+        b.address("vb", 2);
+        // Checksums that are left to an adapter would be missing after a redirect.
+        a.sh("ethtool -K va tx off");
+        // Datagrams that wait for the answer of ARP are overtaken by those that are sent when it has come.
+        let far = b.within(|| UdpSocket::bind("10.9.0.2:9"))?;
+        far.set_read_timeout(Some(Duration::from_secs(20)))?;
+        a.within(|| UdpSocket::bind("10.9.0.1:9")?.send_to(b"first", "10.9.0.2:9"))?;
+        far.recv(&mut [0; 8])?;
+        Ok((a, b))
     }
 
     /// Gives interface `name` the addresses 10.9.0.`n` and fd09::`n`.

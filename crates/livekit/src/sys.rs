@@ -243,3 +243,10 @@ pub fn hurry(thread: u32) {
     // SAFETY: no memory is passed.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -10) }).unwrap();
 }
+
+/// Lets thread `thread` run before all ordinary work of its CPU (SCHED_FIFO).
+pub fn first(thread: i32) {
+    let how = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel only reads the parameter.
+    check(unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const how) }).unwrap();
+}

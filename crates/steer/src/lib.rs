@@ -28,6 +28,7 @@ mod replace;
 mod rings;
 pub mod settle;
 mod sockets;
+mod threads;
 mod watch;
 
 pub use cpus::online_cpus;
@@ -38,4 +39,5 @@ pub use policy::{BadPolicy, Follow, Policy, QUEUES_MOST, RULES_MOST};
 pub use program::{Attached, Counts, Error, Program};
 pub use rings::Ring;
 pub use sockets::{GroupCounts, Sockets, SocketsError};
+pub use threads::Scheduling;
 pub use watch::{Followed, Happened, Seen};

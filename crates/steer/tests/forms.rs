@@ -51,12 +51,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (a, b) = (Net::new().unwrap(), Net::new().unwrap());
-        a.cable("va", &b, "vb", 1);
-        a.address("va", 1);
-        b.address("vb", 2);
-        // Checksums that are left to an adapter would be missing after a redirect.
-        a.sh("ethtool -K va tx off");
+        let (a, b) = Net::steered_pair().unwrap();
         Self { a, b }
     }
 

@@ -49,24 +49,15 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (a, b) = (Net::new().unwrap(), Net::new().unwrap());
-        a.cable("va", &b, "vb", 1);
-        a.address("va", 1);
-        b.address("vb", 2);
-        // Checksums that are left to an adapter would be missing after a redirect.
-        a.sh("ethtool -K va tx off");
-        // Datagrams that wait for the answer of ARP are overtaken by those that are sent when it has come.
-        let [near, far]: [SocketAddr; 2] = [1, 2].map(|n| ([10, 9, 0, n], 9).into());
-        let (sender, receiver) = (socket(&a, near, far), socket(&b, far, near));
-        sender.send(b"first").unwrap();
-        assert_eq!(receiver.recv(&mut [0; 8]).unwrap(), 5);
+        let (a, b) = Net::steered_pair().unwrap();
         Self { a, b }
     }
 
     fn steer(&self, policy: &Policy) -> Program {
         let policy = policy.clone();
         self.b.within(move || {
-            let mut program = Program::load(&policy, 2048).unwrap();
+            // On a busy machine the threads of CPUs may wait for long.
+            let mut program = Program::load(&policy, 16_384).unwrap();
             assert_eq!(program.attach("vb").unwrap(), Attached::Driver);
             program
         })

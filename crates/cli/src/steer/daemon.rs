@@ -1,5 +1,6 @@
 //! `flowyard steer` while it runs: its control socket and metrics.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,7 +101,17 @@ impl Daemon {
         };
         let mut program = loaded.map_err(stopped)?;
         let watched = program.watch_rings();
+        let how = args.ring_threads.scheduling();
+        let wanted = program.queue_cpus().flatten().collect::<BTreeSet<_>>().len();
+        let scheduled = program.schedule_rings(how);
         let attached = program.attach(&args.interface).map_err(stopped)?;
+        match scheduled {
+            Ok(count) if count < wanted => output::note(
+                "the kernel threads of the rings are not visible in this PID namespace, so --ring-threads has no effect",
+            ),
+            Ok(_) => {}
+            Err(error) => output::note(&format!("--ring-threads has no effect: {error}")),
+        }
         if let Err(error) = &watched {
             output::note(&format!("drops in front of CPUs are not counted: {error}"));
         }

@@ -1,5 +1,6 @@
 //! `flowyard steer` on a veth: pins, restarts, and what a running one answers.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
@@ -21,6 +22,7 @@ flowyard_testkit::tests! {
     without_pin_nothing_is_left,
     pins_of_others_are_refused,
     a_running_one_is_shown_and_traced,
+    threads_of_rings_do_not_preempt_unless_told_to,
 }
 
 /// Two hosts; the frames of the second one's interface vb are steered. A BPF file system of its own.
@@ -34,11 +36,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (a, b) = (Net::new().unwrap(), Net::new().unwrap());
-        a.cable("va", &b, "vb", 1);
-        a.address("va", 1);
-        b.address("vb", 2);
-        a.sh("ethtool -K va tx off");
+        let (a, b) = Net::steered_pair().unwrap();
         // A veth drops what its receiver has no time for, unless the sender has a queue that waits.
         a.sh("tc qdisc add dev va root pfifo limit 100000");
         let folder = tempfile::tempdir().unwrap();
@@ -104,6 +102,14 @@ impl Rig {
             said.contains("steering the frames of vb")
         });
         steering
+    }
+
+    /// The kernel's counters of frames and datagrams that were lost.
+    fn losses(&self) -> String {
+        let sender = "tc -s qdisc show dev va; ip -s -s link show va; grep ^Udp: /proc/net/snmp";
+        let receiver = "ethtool -S vb; ip -s -s link show vb; grep ^Udp: /proc/net/snmp; cat /proc/net/softnet_stat; \
+                        cat /proc/net/udp";
+        format!("{}\n{}", self.a.sh(sender), self.b.sh(receiver))
     }
 
     fn has_program(&self) -> bool {
@@ -262,7 +268,7 @@ fn restarts_lose_and_reorder_nothing() {
             of("settling"),
             state["flow_moves"]
         );
-        assert_eq!((read, late), (sent, 0), "{state:#}");
+        assert_eq!((read, late), (sent, 0), "{state:#}\n{}", rig.losses());
         assert!(sent > 10_000 && steered(&state) >= sent, "{sent}: {state:#}");
         let follows = policy == "rfs";
         assert!(!follows || state["flow_moves"].as_u64().unwrap() > 0, "{state:#}");
@@ -286,6 +292,38 @@ fn without_pin_nothing_is_left() {
         assert!(rig.has_program());
         steering.end(signal);
         wait_until("the end of the program", || !rig.has_program());
+    }
+}
+
+/// The scheduling policies of the kernel threads of rings, by process.
+fn ring_threads() -> BTreeMap<u32, u32> {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let one = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        // "PID (NAME) STATE PPID ...": the policy is the 41st word, the 39th behind the name.
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once(" (")?.1.rsplit_once(") ")?;
+        let policy = rest.split(' ').nth(38)?.parse().ok()?;
+        name.starts_with("cpumap/").then_some((pid, policy))
+    };
+    entries.filter_map(one).collect()
+}
+
+fn threads_of_rings_do_not_preempt_unless_told_to() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let cpus = flowyard_steer::online_cpus().unwrap().len();
+    let (sched_other, sched_batch) = (0, 3); // as in linux/sched.h
+    for (option, wanted) in [("batch", sched_batch), ("normal", sched_other)] {
+        let before = ring_threads();
+        let steering = rig.steer(&["--ring-threads", option]);
+        let new: Vec<_> = ring_threads()
+            .into_iter()
+            .filter_map(|(pid, policy)| (!before.contains_key(&pid)).then_some(policy))
+            .collect();
+        steering.end("TERM");
+        assert_eq!(new, vec![wanted; cpus], "{option}");
     }
 }
 
@@ -336,7 +374,9 @@ fn pins_of_others_are_refused() {
 fn a_running_one_is_shown_and_traced() {
     let _alone = alone();
     let rig = Rig::new();
-    let _steering = rig.steer(&["--policy", "rfs", "--metrics", "127.0.0.1:0"]);
+    // On a busy machine the threads of CPUs may wait for long.
+    let args = ["--policy", "rfs", "--queue-frames", "16384", "--metrics", "127.0.0.1:0"];
+    let _steering = rig.steer(&args);
     let traffic = Traffic::start(&rig);
     wait_until("moves", || rig.ask(&["show", "steer"])["flow_moves"].as_u64().unwrap() > 0);
     let state = rig.ask(&["show", "steer"]);
@@ -399,5 +439,5 @@ fn a_running_one_is_shown_and_traced() {
         "{page}"
     );
     let (sent, read, late) = traffic.end();
-    assert_eq!((read, late), (sent, 0));
+    assert_eq!((read, late), (sent, 0), "{}", rig.losses());
 }

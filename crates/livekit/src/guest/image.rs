@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Modules in the order in which they are loaded.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 13] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_modern_dev",
@@ -17,6 +17,11 @@ const MODULES: [&str; 8] = [
     "failover",
     "net_failover",
     "virtio_net",
+    "llc",
+    "stp",
+    "garp",
+    "mrp",
+    "8021q",
 ];
 
 /// The first program of the guest. It reads commands from the serial port and prints their output, then the text
