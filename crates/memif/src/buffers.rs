@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::layout::Layout;
-use crate::ring::{Descriptor, Violation, violation};
+use crate::ring::{Descriptor, Violation};
 use crate::sys::Region;
 
 /// The buffers of a ring.
@@ -24,28 +24,35 @@ impl Buffers {
                 let at = d.offset as usize;
                 match regions.get(usize::from(d.region)) {
                     Some(region) if region.has(at, d.length as usize) => Ok((region, at)),
-                    Some(region) => violation(format!(
-                        "a descriptor names {} bytes at {at} of region {}, which has {}",
-                        d.length,
-                        d.region,
-                        region.len()
-                    )),
-                    None => violation(format!("a descriptor names region {}", d.region)),
+                    other => Err(outside(d, other.map(|region| region.len()))),
                 }
             }
             Self::Own { region, layout, to_server, index } => {
                 if d.length > layout.buffer_bytes {
-                    return violation(format!(
-                        "a descriptor names {} bytes in a buffer of {}",
-                        d.length, layout.buffer_bytes
-                    ));
+                    return Err(too_long(d, layout.buffer_bytes));
                 }
                 Ok((region, layout.buffer(*to_server, *index, slot) as usize))
             }
         }
     }
 
+    /// Asks for the cache line where the bytes of `slot` begin. `d` is the slot's descriptor, which may be wrong.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u16, d: Descriptor) {
+        match self {
+            Self::Named(regions) => {
+                if let Some(region) = regions.get(usize::from(d.region)) {
+                    region.prefetch(d.offset as usize);
+                }
+            }
+            Self::Own { region, layout, to_server, index } => {
+                region.prefetch(layout.buffer(*to_server, *index, slot) as usize);
+            }
+        }
+    }
+
     /// The descriptor of an empty buffer of this process.
+    #[inline]
     pub(crate) fn empty(&self, slot: u16) -> Descriptor {
         match self {
             Self::Named(_) => Descriptor::default(),
@@ -57,4 +64,23 @@ impl Buffers {
             },
         }
     }
+}
+
+/// `bytes` of the region that `d` names; `None`: there is no such region.
+#[cold]
+#[inline(never)]
+fn outside(d: Descriptor, bytes: Option<usize>) -> Violation {
+    let Descriptor { region, length, offset, .. } = d;
+    Violation(match bytes {
+        Some(bytes) => format!(
+            "a descriptor names {length} bytes at {offset} of region {region}, which has {bytes}"
+        ),
+        None => format!("a descriptor names region {region}"),
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn too_long(d: Descriptor, bytes: u32) -> Violation {
+    Violation(format!("a descriptor names {} bytes in a buffer of {bytes}", d.length))
 }

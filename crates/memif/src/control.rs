@@ -13,18 +13,21 @@
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SocketFlags, accept_with, connect};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::channel::{OpenError, address, listener, receive, send, seqpacket};
 use crate::handshake::{Attach, Client, Reply, Server, Step};
 use crate::link::{Link, Memory};
 use crate::message::Message;
-use crate::shared::{Port, Queue, Share, Shared, Thread, lock};
+use crate::receive::Receiver;
+use crate::shared::{Port, Queue, Shared, Thread, lock};
 use crate::{Role, Settings};
 
 /// What is reported: connections, their ends, and the reasons.
@@ -37,7 +40,8 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A round of the thread without events.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Opens an interface for `cores` cores.
+/// Opens an interface for `cores` cores. No thread starts before the first [`RxQueue::attend`](crate::RxQueue::attend), so that a process can
+/// give up privileges in between: threads that run already would keep them.
 ///
 /// # Errors
 /// When the socket cannot be created, or another program listens on it.
@@ -46,52 +50,53 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
         what: format!("memif '{}': {what}: {error}", settings.socket.display()),
         fix: fix.to_owned(),
     };
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+    let shared = Shared::new(cores).map_err(|error| {
         failed("creating an eventfd", &error, "raise the limit of open files (ulimit -n)")
     })?;
+    let shared = Arc::new(shared);
     let listener = match settings.role {
-        Role::Server => Some(listener(&settings.socket)?),
+        Role::Server => {
+            let socket = listener(&settings.socket)?;
+            Some(Listening { socket, path: settings.socket.clone() })
+        }
         Role::Client => {
             address(&settings.socket)?;
             None
         }
     };
-    let shares = Mutex::new((0..cores).map(|_| Share::default()).collect());
-    let shared = Arc::new(Shared {
-        generation: AtomicU64::new(0),
-        shares,
-        broken: Mutex::new(None),
-        sleepers: AtomicU64::new(0),
-        stops: AtomicBool::new(false),
-        wake,
-    });
     let mut control = Control {
         settings: settings.clone(),
         shared: Arc::clone(&shared),
-        log,
+        log: Arc::clone(&log),
         wakers: Vec::new(),
         session: None,
     };
-    let handle = std::thread::Builder::new()
-        .name(format!("memif {}", settings.id))
-        .spawn(move || match listener {
-            Some(listener) => control.serve(&listener),
+    // The core that starts the thread may be pinned to a CPU; the thread must not share that CPU with it.
+    let cpus = sched_getaffinity(None);
+    let run = move || {
+        if let Ok(cpus) = cpus {
+            let _inherited = sched_setaffinity(None, &cpus);
+        }
+        match listener {
+            Some(listening) => control.serve(&listening.socket),
             None => control.call(),
-        })
-        .map_err(|error| {
-            failed("starting a thread", &error, "raise the limit of threads (ulimit -u)")
-        })?;
-    let thread = Arc::new(Thread { shared: Arc::clone(&shared), handle: Some(handle) });
-    let queues = (0..cores)
-        .map(|at| Queue {
-            shared: Arc::clone(&shared),
-            _thread: Arc::clone(&thread),
-            at,
-            seen: 0,
-            share: Share::default(),
-        })
-        .collect();
+        }
+    };
+    let thread = Arc::new(Thread::new(Arc::clone(&shared), settings.id, log, Box::new(run)));
+    let queues = (0..cores).map(|at| Queue::new(&shared, &thread, at)).collect();
     Ok(Port { queues })
+}
+
+/// A listening socket, whose file is removed when it is closed.
+struct Listening {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.path);
+    }
 }
 
 /// A connection of the control channel.
@@ -148,7 +153,6 @@ impl Control {
             }
         }
         self.end("the interface is closed");
-        let _gone = fs::remove_file(&self.settings.socket);
     }
 
     /// The client: calls the server until it answers.
@@ -270,7 +274,9 @@ impl Control {
             After::Connected(name) => {
                 let Side::Client { memory, .. } = &mut session.side else { return Ok(()) };
                 let memory = memory.take().ok_or("CONNECTED came twice")?;
-                self.connected(&name, memory.link());
+                let link = memory.link();
+                link.receivers.iter().for_each(Receiver::give_again);
+                self.connected(&name, link);
                 Ok(())
             }
         }

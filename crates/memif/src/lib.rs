@@ -45,7 +45,7 @@ pub use message::{AddRing, BadMessage, MESSAGE_BYTES, Message};
 pub use receive::{Got, Receiver};
 pub use ring::Violation;
 pub use send::{Sender, Sent};
-pub use shared::{Port, Queue};
+pub use shared::{Port, Queue, RxQueue, TxQueue};
 
 /// The parameters of an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,6 +16,9 @@ pub enum Got {
     Empty,
 }
 
+/// The number of frames whose bytes are on their way from the other side's cache while one is copied.
+const AHEAD: u16 = 8;
+
 /// Receives from one ring: `begin`, then `read` until nothing is left, then `finish`.
 #[derive(Debug)]
 pub struct Receiver {
@@ -31,7 +34,7 @@ pub struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(ring: Ring, buffers: Buffers) -> Self {
-        ring.set_polled();
+        ring.set_polled(true);
         let mut new = Self { ring, buffers, next: 0, end: 0, given: 0 };
         match new.buffers {
             // The slots from before are not ours: the client begins with an empty ring.
@@ -42,6 +45,14 @@ impl Receiver {
             Buffers::Own { .. } => new.give(),
         }
         new
+    }
+
+    /// Client: the server has connected. That of DPDK sets both indices to 0 when it connects, so the empty slots are
+    /// given to it again.
+    pub(crate) fn give_again(&self) {
+        if let Buffers::Own { .. } = self.buffers {
+            self.ring.head().store(self.given, Ordering::Release);
+        }
     }
 
     /// Looks for frames; returns in how many slots there are some.
@@ -61,7 +72,22 @@ impl Receiver {
             let size = self.ring.size;
             return violation(format!("{waiting} slots of a ring with {size} have frames"));
         }
+        for ahead in (0..AHEAD).step_by(4) {
+            self.ring.prefetch(self.next.wrapping_add(ahead));
+        }
+        for ahead in 0..AHEAD.min(waiting) {
+            self.prefetch(self.next.wrapping_add(ahead));
+        }
         Ok(waiting)
+    }
+
+    /// Asks for the bytes of the frame in slot `at`, if there is one.
+    #[inline]
+    fn prefetch(&self, at: u16) {
+        if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
+            self.ring.prefetch(at.wrapping_add(AHEAD));
+            self.buffers.prefetch(at, self.ring.descriptor(at));
+        }
     }
 
     /// Copies the next frame to `to`; `None` if there is none.
@@ -92,12 +118,7 @@ impl Receiver {
             }
         }
         self.next = at;
-        if at != self.end {
-            let d = self.ring.descriptor(at);
-            if let Ok((region, place)) = self.buffers.locate(at, d) {
-                region.prefetch(place);
-            }
-        }
+        self.prefetch(at.wrapping_add(AHEAD - 1));
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

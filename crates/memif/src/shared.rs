@@ -1,20 +1,38 @@
 //! What the control thread and the cores share, and one core's part of an interface.
+//!
+//! The halves of a core's part share nothing that is locked, because an atomic read-modify-write waits until all earlier
+//! stores, among them those to the peer's memory, have left the processor.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::control::Log;
 use crate::receive::Receiver;
-use crate::ring::Violation;
+use crate::ring::{Ring, Violation};
 use crate::send::Sender;
 
 /// The rings of one core.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     receivers: Vec<Receiver>,
-    sender: Option<(usize, Arc<Mutex<Sender>>)>,
+    sender: Option<Held>,
+    /// The number and the ring of `sender`: for wake-ups.
+    wakes: Option<(usize, Ring)>,
+    is_connected: bool,
+}
+
+/// A ring to transmit into.
+#[derive(Debug)]
+enum Held {
+    /// Of this core alone.
+    Own(Sender),
+    /// Of several cores, because the peer has fewer rings.
+    Common(Arc<Mutex<Sender>>),
 }
 
 #[derive(Debug)]
@@ -35,6 +53,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// For `cores` cores, without a connection.
+    pub(crate) fn new(cores: usize) -> rustix::io::Result<Self> {
+        Ok(Self {
+            generation: AtomicU64::new(1), // a queue starts at 0, so its first look starts the thread
+            shares: Mutex::new((0..cores).map(|_| Share::default()).collect()),
+            broken: Mutex::new(None),
+            sleepers: AtomicU64::new(0),
+            stops: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
     pub(crate) fn notify(&self) {
         // It fails only if the counter is full, and then the thread wakes anyway.
         let _full = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -49,21 +79,62 @@ impl Shared {
             for (at, receiver) in receivers.into_iter().enumerate() {
                 shares[at % cores].receivers.push(receiver);
             }
-            let senders: Vec<_> =
-                senders.into_iter().map(|sender| Arc::new(Mutex::new(sender))).collect();
+            let rings: Vec<_> = senders.iter().map(Sender::ring).collect();
+            let mut held: Vec<_> = if senders.len() >= cores {
+                senders.into_iter().map(Held::Own).map(Some).collect()
+            } else {
+                let common: Vec<_> =
+                    senders.into_iter().map(|sender| Arc::new(Mutex::new(sender))).collect();
+                let of = |core: usize| common.get(core % common.len().max(1)).map(Arc::clone);
+                (0..cores).map(|core| of(core).map(Held::Common)).collect()
+            };
             for (at, share) in shares.iter_mut().enumerate() {
-                let at = at % senders.len().max(1);
-                share.sender = senders.get(at).map(|sender| (at, Arc::clone(sender)));
+                let ring = at % rings.len().max(1);
+                share.sender = held.get_mut(at).and_then(Option::take);
+                share.wakes = rings.get(ring).map(|one| (ring, one.clone()));
+                share.is_connected = share.sender.is_some();
             }
         }
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Ends the thread when the last core has left the interface.
+/// The control thread: starts when a core looks for a connection first, and ends when the last core has left.
 pub(crate) struct Thread {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) handle: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    id: u32,
+    log: Log,
+    state: Mutex<State>,
+}
+
+/// What the control thread does.
+type Run = Box<dyn FnOnce() + Send>;
+
+enum State {
+    Waits(Run),
+    Runs(JoinHandle<()>),
+    Ended,
+}
+
+impl Thread {
+    pub(crate) fn new(shared: Arc<Shared>, id: u32, log: Log, run: Run) -> Self {
+        Self { shared, id, log, state: Mutex::new(State::Waits(run)) }
+    }
+
+    fn start(&self) {
+        let mut state = lock(&self.state);
+        match std::mem::replace(&mut *state, State::Ended) {
+            State::Waits(run) => {
+                match thread::Builder::new().name(format!("memif {}", self.id)).spawn(run) {
+                    Ok(handle) => *state = State::Runs(handle),
+                    Err(error) => (self.log)(&format!(
+                        "not connected: starting a thread failed: {error}; raise the limit of threads (ulimit -u)"
+                    )),
+                }
+            }
+            other => *state = other,
+        }
+    }
 }
 
 impl Drop for Thread {
@@ -71,12 +142,12 @@ impl Drop for Thread {
         self.shared.stops.store(true, Ordering::Release);
         self.shared.notify();
         // The thread ends at once, unless a peer's descriptor blocks it; then it ends with the process.
-        if let Some(handle) = self.handle.take() {
+        if let State::Runs(handle) = std::mem::replace(&mut *lock(&self.state), State::Ended) {
             for _ in 0..100 {
                 if handle.is_finished() {
                     return;
                 }
-                std::thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(10));
             }
         }
     }
@@ -90,34 +161,132 @@ pub struct Port {
 
 /// One core's part of an interface.
 pub struct Queue {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) _thread: Arc<Thread>,
-    pub(crate) at: usize,
-    pub(crate) seen: u64,
-    pub(crate) share: Share,
+    /// What brings frames.
+    pub rx: RxQueue,
+    /// What takes frames.
+    pub tx: TxQueue,
 }
 
-impl Queue {
-    /// Takes what the thread has published. Returns whether there is a connection.
+/// What both halves know.
+struct Half {
+    shared: Arc<Shared>,
+    thread: Arc<Thread>,
+    at: usize,
+    /// The generation that was looked at last; 0 before the first look.
+    seen: u64,
+    is_connected: bool,
+    /// Whether frames were transmitted since the receiving half looked whether the peer sleeps.
+    has_sent: Arc<AtomicBool>,
+}
+
+/// The receiving half.
+pub struct RxQueue {
+    half: Half,
+    receivers: Vec<Receiver>,
+    wakes: Option<(usize, Ring)>,
+}
+
+/// The transmitting half.
+pub struct TxQueue {
+    half: Half,
+    sender: Option<Held>,
+}
+
+impl Half {
     #[inline]
-    pub fn attend(&mut self) -> bool {
-        if self.shared.generation.load(Ordering::Acquire) != self.seen {
-            self.take();
+    fn is_old(&self) -> bool {
+        self.shared.generation.load(Ordering::Acquire) != self.seen
+    }
+
+    /// Takes from what the control thread has published; starts that thread at the first call.
+    #[cold]
+    fn take<T>(&mut self, part: impl FnOnce(&mut Share) -> T) -> T {
+        if self.seen == 0 {
+            self.thread.start();
         }
-        self.share.sender.is_some()
+        let mut shares = lock(&self.shared.shares);
+        self.seen = self.shared.generation.load(Ordering::Acquire);
+        let share = &mut shares[self.at];
+        self.is_connected = share.is_connected;
+        part(share)
     }
 
     #[cold]
-    fn take(&mut self) {
-        let mut shares = lock(&self.shared.shares);
-        self.seen = self.shared.generation.load(Ordering::Acquire);
-        self.share = std::mem::take(&mut shares[self.at]);
+    fn fail(&mut self, violation: &Violation) {
+        self.is_connected = false;
+        *lock(&self.shared.broken) = Some(violation.to_string());
+        self.shared.notify();
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(shared: &Arc<Shared>, thread: &Arc<Thread>, at: usize) -> Self {
+        let has_sent = Arc::new(AtomicBool::new(false));
+        let half = || Half {
+            shared: Arc::clone(shared),
+            thread: Arc::clone(thread),
+            at,
+            seen: 0,
+            is_connected: false,
+            has_sent: Arc::clone(&has_sent),
+        };
+        Self {
+            rx: RxQueue { half: half(), receivers: Vec::new(), wakes: None },
+            tx: TxQueue { half: half(), sender: None },
+        }
+    }
+}
+
+impl RxQueue {
+    /// Takes what the control thread has published, and starts that thread at the first call; wakes the peer if it sleeps
+    /// and frames were transmitted. To be called often. Returns whether there is a connection.
+    #[inline]
+    pub fn attend(&mut self) -> bool {
+        if self.half.is_old() {
+            (self.receivers, self.wakes) =
+                self.half.take(|share| (std::mem::take(&mut share.receivers), share.wakes.take()));
+        }
+        // Acquire: after the index that the transmitting half has stored.
+        if self.half.has_sent.load(Ordering::Acquire) {
+            self.half.has_sent.store(false, Ordering::Relaxed);
+            self.wake();
+        }
+        self.half.is_connected
+    }
+
+    /// Wakes the peer if it sleeps. It allows wake-ups and then looks at the index; this side does so in the other order.
+    #[inline]
+    fn wake(&self) {
+        let Some((at, ring)) = &self.wakes else { return };
+        fence(Ordering::SeqCst);
+        if ring.wants_wakeups() {
+            self.half.shared.sleepers.fetch_or(1 << (at % 64), Ordering::Release);
+            self.half.shared.notify();
+        }
     }
 
     /// The rings that bring frames to this core.
     #[inline]
     pub fn receivers(&mut self) -> &mut [Receiver] {
-        &mut self.share.receivers
+        &mut self.receivers
+    }
+
+    /// Ends the connection, because the peer broke the protocol.
+    #[cold]
+    pub fn fail(&mut self, violation: &Violation) {
+        (self.receivers, self.wakes) = (Vec::new(), None);
+        self.half.fail(violation);
+    }
+}
+
+impl TxQueue {
+    /// As [`RxQueue::attend`], but wakes nobody.
+    #[inline]
+    pub fn attend(&mut self) -> bool {
+        if self.half.is_old() {
+            self.sender = self.half.take(|share| share.sender.take());
+        }
+        self.half.is_connected
     }
 
     /// Transmits by `write`, which begins and writes, but does not finish. `None`: there is no connection.
@@ -129,21 +298,25 @@ impl Queue {
         &mut self,
         write: impl FnOnce(&mut Sender) -> Result<T, Violation>,
     ) -> Result<Option<T>, Violation> {
-        let Some((at, sender)) = &self.share.sender else { return Ok(None) };
-        let mut sender = lock(sender);
-        let result = write(&mut sender)?;
-        if sender.finish() {
-            self.shared.sleepers.fetch_or(1 << (at % 64), Ordering::Release);
-            self.shared.notify();
+        let all = |sender: &mut Sender| {
+            let result = write(sender)?;
+            if sender.finish() {
+                // Release: after the index.
+                self.half.has_sent.store(true, Ordering::Release);
+            }
+            Ok(Some(result))
+        };
+        match &mut self.sender {
+            None => Ok(None),
+            Some(Held::Own(sender)) => all(sender),
+            Some(Held::Common(sender)) => all(&mut lock(sender)),
         }
-        Ok(Some(result))
     }
 
     /// Ends the connection, because the peer broke the protocol.
     #[cold]
     pub fn fail(&mut self, violation: &Violation) {
-        self.share = Share::default();
-        *lock(&self.shared.broken) = Some(violation.to_string());
-        self.shared.notify();
+        self.sender = None;
+        self.half.fail(violation);
     }
 }

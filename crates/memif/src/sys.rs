@@ -104,9 +104,7 @@ impl Region {
         if has {
             // SAFETY: inside the mapping, as checked, and `to` is memory of this process alone. If the other process
             // writes meanwhile, which it may not, the copy has some of both; any bytes are valid.
-            unsafe {
-                ptr::copy_nonoverlapping(self.base.as_ptr().add(at), to.as_mut_ptr(), to.len());
-            }
+            unsafe { copy(self.base.as_ptr().add(at), to.as_mut_ptr(), to.len()) };
         }
         has
     }
@@ -117,9 +115,7 @@ impl Region {
         let has = self.has(at, from.len());
         if has {
             // SAFETY: as in `read`.
-            unsafe {
-                ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(at), from.len());
-            }
+            unsafe { copy(from.as_ptr(), self.base.as_ptr().add(at), from.len()) };
         }
         has
     }
@@ -135,6 +131,34 @@ impl Region {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = at;
+    }
+}
+
+/// Copies `len` bytes. Short frames are copied here by two blocks that overlap: a call of memcpy for an unknown length
+/// takes longer than that.
+///
+/// # Safety
+/// As of [`ptr::copy_nonoverlapping`] for `len` bytes.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    /// Two blocks of `N` bytes, for `N <= len <= 2 * N`.
+    #[inline]
+    unsafe fn two<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: both blocks lie in the `len` bytes; arrays of bytes need no alignment.
+        unsafe {
+            let first = from.cast::<[u8; N]>().read();
+            let last = from.add(len - N).cast::<[u8; N]>().read();
+            to.cast::<[u8; N]>().write(first);
+            to.add(len - N).cast::<[u8; N]>().write(last);
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        match len {
+            32..=64 => two::<32>(from, to, len),
+            65..=128 => two::<64>(from, to, len),
+            _ => ptr::copy_nonoverlapping(from, to, len),
+        }
     }
 }
 

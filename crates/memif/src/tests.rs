@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::handshake::{Parts, Server, Step};
 use crate::link::{Link, Memory};
 use crate::message::Message;
 use crate::ring::{Descriptor, Ring};
+use crate::shared::{Shared, Thread};
 use crate::sys::Region;
 use crate::*;
 
@@ -75,6 +77,7 @@ proptest! {
             let used = |model: &VecDeque<Vec<u8>>| model.iter().map(|frame| frame.len().div_ceil(64)).sum::<usize>();
             let sender = &mut from.senders[0];
             prop_assert_eq!(usize::from(sender.begin().unwrap()), 8 - used(model));
+            let mut has_written = false;
             for len in lengths {
                 number = number.wrapping_add(1);
                 let frame: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_add(number)).collect();
@@ -83,9 +86,11 @@ proptest! {
                 prop_assert_eq!(sent == Sent::Done, fits, "{:?}", sent);
                 if fits {
                     model.push_back(frame);
+                    has_written = true;
                 }
             }
-            prop_assert!(!sender.finish(), "both sides poll");
+            prop_assert_eq!(sender.finish(), has_written);
+            prop_assert!(!sender.ring().wants_wakeups(), "both sides poll");
             if receives {
                 let got: Result<Vec<_>, _> = drain(&mut to.receivers[0], 2048).into_iter().collect();
                 prop_assert_eq!(got.unwrap(), model.drain(..).collect::<Vec<_>>());
@@ -128,8 +133,8 @@ proptest! {
         }
         for to_server in [true, false] {
             let ring = Ring::new(Arc::clone(&region), layout.ring(to_server, 0).offset as usize, 3).unwrap();
-            ring.head().store(head % 12, std::sync::atomic::Ordering::Relaxed);
-            ring.tail().store(tail, std::sync::atomic::Ordering::Relaxed);
+            ring.head().store(head % 12, Ordering::Relaxed);
+            ring.tail().store(tail, Ordering::Relaxed);
         }
         let receiver = &mut server.receivers[0];
         let mut bytes = [0; 256];
@@ -272,11 +277,17 @@ fn open_at(role: Role, socket: &std::path::Path, log: &Arc<Mutex<Vec<String>>>) 
         .unwrap()
 }
 
+/// Whether both halves are connected, or are not. Each of them looks.
+fn is(queue: &mut Queue, wanted: bool) -> bool {
+    [queue.rx.attend(), queue.tx.attend()] == [wanted; 2]
+}
+
 /// Waits until both sides are connected, or are not.
 fn until(ports: &mut [&mut Port], wanted: bool) {
     for _ in 0..500 {
-        if ports.iter_mut().all(|port| port.queues.iter_mut().all(|queue| queue.attend() == wanted))
-        {
+        let queues = ports.iter_mut().flat_map(|port| &mut port.queues);
+        // Every queue looks, because the first look starts the thread of its port.
+        if queues.filter_map(|queue| (!is(queue, wanted)).then_some(())).count() == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -300,11 +311,11 @@ fn ports_connect_pass_frames_and_connect_again() {
                 sender.begin()?;
                 sender.write(&frame)
             };
-            assert_eq!(client.queues[usize::from(at)].send(write).unwrap(), Some(Sent::Done));
-            let got = drain(&mut server.queues[usize::from(at)].receivers()[0], 2048);
+            assert_eq!(client.queues[usize::from(at)].tx.send(write).unwrap(), Some(Sent::Done));
+            let got = drain(&mut server.queues[usize::from(at)].rx.receivers()[0], 2048);
             assert_eq!(got, [Ok(frame.to_vec())]);
-            assert_eq!(server.queues[usize::from(at)].send(write).unwrap(), Some(Sent::Done));
-            let got = drain(&mut client.queues[usize::from(at)].receivers()[0], 2048);
+            assert_eq!(server.queues[usize::from(at)].tx.send(write).unwrap(), Some(Sent::Done));
+            let got = drain(&mut client.queues[usize::from(at)].rx.receivers()[0], 2048);
             assert_eq!(got, [Ok(frame.to_vec())]);
         }
         drop(server);
@@ -316,6 +327,63 @@ fn ports_connect_pass_frames_and_connect_again() {
         log.contains("Client: disconnected: by the other side: the interface is closed"),
         "{log}"
     );
+}
+
+/// A peer that sleeps is woken once for what was transmitted, one that polls is not.
+#[test]
+fn a_peer_that_sleeps_is_woken() {
+    let (client, server) = pair();
+    let shared = Arc::new(Shared::new(1).unwrap());
+    let (receivers, senders) = (server.receivers, server.senders);
+    let thread = Thread::new(Arc::clone(&shared), 1, Arc::new(|_| ()), Box::new(|| ()));
+    let mut queue = Queue::new(&shared, &Arc::new(thread), 0);
+    shared.publish(Some((receivers, senders)));
+    assert!(is(&mut queue, true));
+    let peer = client.receivers[0].ring();
+    let mut transmit = || {
+        let write = |sender: &mut Sender| {
+            sender.begin()?;
+            sender.write(&[1, 2, 3])
+        };
+        assert_eq!(queue.tx.send(write).unwrap(), Some(Sent::Done));
+        queue.rx.attend();
+        shared.sleepers.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(transmit(), 0);
+    peer.set_polled(false);
+    assert_eq!((transmit(), transmit()), (1, 1));
+    peer.set_polled(true);
+    assert_eq!(transmit(), 0);
+    queue.rx.attend();
+    assert_eq!(shared.sleepers.load(Ordering::Relaxed), 0);
+}
+
+/// The names of the threads of this process.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.filter_map(|task| name(task.unwrap()).ok()).map(|name| name.trim().to_owned()).collect()
+}
+
+#[test]
+fn no_thread_starts_before_a_core_looks_for_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock");
+    let settings = Settings { socket: socket.clone(), id: 777, ..settings(Role::Server) };
+    let is_running = || threads().contains(&"memif 777".to_owned());
+    let mut port = open(&settings, 2, Arc::new(|_| ())).unwrap();
+    assert!(!is_running());
+    assert!(!port.queues[1].rx.attend());
+    // A thread sets its name itself.
+    assert!((0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        is_running()
+    }));
+    drop(port);
+    assert!(!is_running() && !socket.exists());
+    // A port that nobody used leaves nothing behind either.
+    drop(open(&settings, 2, Arc::new(|_| ())).unwrap());
+    assert!(!socket.exists());
 }
 
 #[test]
@@ -335,4 +403,24 @@ fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
         Arc::new(|_| ()),
     );
     assert!(nowhere.err().unwrap().to_string().contains("make sure that its folder exists"));
+}
+
+proptest! {
+    /// Frames of all lengths are copied whole, and nothing beside them is changed.
+    #[test]
+    fn copies_are_exact(len in 0_usize..300, at in 0_usize..200, seed: u8) {
+        let (region, _fd) = Region::create(4096).unwrap();
+        let before = vec![0xee; 600];
+        prop_assert!(region.write(0, &before));
+        let data: Vec<u8> = (0..len).map(|byte| (byte as u8).wrapping_mul(7) ^ seed).collect();
+        prop_assert!(region.write(at, &data));
+        let mut all = vec![0; 600];
+        prop_assert!(region.read(0, &mut all));
+        prop_assert_eq!(&all[at..at + len], &data[..]);
+        prop_assert!(all[..at].iter().chain(&all[at + len..]).all(|byte| *byte == 0xee));
+        let mut copied = vec![0x11; len + 20];
+        prop_assert!(region.read(at, &mut copied[10..10 + len]));
+        prop_assert_eq!(&copied[10..10 + len], &data[..]);
+        prop_assert!(copied[..10].iter().chain(&copied[10 + len..]).all(|byte| *byte == 0x11));
+    }
 }

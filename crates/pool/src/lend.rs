@@ -74,6 +74,14 @@ impl Pool {
         (self.buffer(&frame).expect("a frame of this pool") + frame.off()) as u64
     }
 
+    /// Where the bytes of `frame` begin, in bytes from the start of the memory: what [`Pool::lend`] would give. `None` for
+    /// a frame of another pool.
+    #[must_use]
+    #[inline]
+    pub fn address(&self, frame: &Frame) -> Option<u64> {
+        Some((self.buffer(frame)? + frame.off()) as u64)
+    }
+
     /// The buffer that `addr` lies in, from 0.
     #[inline]
     pub fn buffer_at(&self, addr: u64) -> u64 {

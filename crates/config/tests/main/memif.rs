@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, proto};
-use flowyard_memif::{Got, Port, Queue, Role, Sent, Settings};
+use flowyard_memif::{Got, Port, Role, Sent, Settings};
 use flowyard_ports::port::Log;
 use flowyard_testkit::Build;
 use flowyard_yard::{DropReason, Parts};
@@ -75,7 +75,7 @@ fn peer(folder: &Path, role: Role) -> Port {
 
 fn connected(port: &mut Port) {
     for _ in 0..2000 {
-        if port.queues.iter_mut().all(Queue::attend) {
+        if port.queues.iter_mut().all(|queue| queue.rx.attend() && queue.tx.attend()) {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -113,14 +113,15 @@ fn pass(from: &mut Port, to: &mut Port, frames: std::ops::Range<usize>) {
                 sender.begin()?;
                 sender.write(&frame)
             };
-            match queue.send(write).unwrap() {
+            queue.rx.attend();
+            match queue.tx.send(write).unwrap() {
                 Some(Sent::Done) => sent += 1,
                 Some(Sent::Full) => {}
                 other => panic!("{other:?}"),
             }
         }
         let before = got;
-        for receiver in to.queues.iter_mut().flat_map(Queue::receivers) {
+        for receiver in to.queues.iter_mut().flat_map(|queue| queue.rx.receivers()) {
             receiver.begin().unwrap();
             while let Some(one) = receiver.read(&mut bytes).unwrap() {
                 let Got::Frame(len) = one else { panic!("{one:?}") };
@@ -174,7 +175,7 @@ fn frames_without_a_peer_are_dropped_and_a_new_peer_is_served() {
             sender.begin()?;
             sender.write(&frame)
         };
-        assert_eq!(west.queues[0].send(write).unwrap(), Some(Sent::Done));
+        assert_eq!(west.queues[0].tx.send(write).unwrap(), Some(Sent::Done));
     }
     for _ in 0..3 {
         let mut east = peer(folder.path(), Role::Server);

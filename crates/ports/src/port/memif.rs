@@ -2,12 +2,12 @@
 //!
 //! Each core has a ring in each direction, as far as the peer has as many. While there is no connection, frames for
 //! the port are dropped with the reason `port_down`; the interface connects again by itself.
-//! Thread-safety: both halves of a core's part belong to one core, so the lock between them is never contended.
+//! Thread-safety: both halves of a core's part belong to one core and share nothing but the log.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_memif::{Got, Queue, Sent, Settings, Violation};
+use flowyard_memif::{Got, Queue, RxQueue, Sent, Settings, TxQueue, Violation};
 use flowyard_pool::{Meta, Pool};
 use flowyard_wire::LinkType;
 use flowyard_yard::DropReason;
@@ -34,21 +34,13 @@ const STUCK_LIMIT: Nanos = 100_000_000;
 /// Maximum number of messages kept for the end of a run.
 const REMARKS: usize = 16;
 
-struct Part {
-    queue: Queue,
-    number: u16,
-    /// The ring that is read first, in turn.
-    first: usize,
-    /// The time since which the peer has taken no frames.
-    stuck: Option<Nanos>,
-    is_connected: bool,
-    has_connected: bool,
-    remarks: Arc<Mutex<Vec<String>>>,
-    log: Log,
+/// What both halves of a core's part report to.
+#[derive(Clone)]
+struct Report {
     name: String,
+    log: Log,
+    remarks: Arc<Mutex<Vec<String>>>,
 }
-
-type Shared = Arc<Mutex<Part>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,41 +62,44 @@ pub fn open(port: &MemifPort, log: &Log) -> Result<Vec<Halves>, OpenError> {
     });
     let opened = flowyard_memif::open(&port.settings, port.cores, report)
         .map_err(|error| OpenError { what: error.what, fix: error.fix })?;
-    let halves = |queue| {
-        let part: Shared = Arc::new(Mutex::new(Part {
-            queue,
-            number: port.number,
+    let report = Report { name: port.name.clone(), log: Arc::clone(log), remarks };
+    let number = port.number;
+    let halves = |Queue { rx, tx }| {
+        let rx = MemifRx {
+            queue: rx,
+            number,
             first: 0,
-            stuck: None,
             is_connected: false,
             has_connected: false,
-            remarks: Arc::clone(&remarks),
-            log: Arc::clone(log),
-            name: port.name.clone(),
-        }));
-        let rx: Box<dyn Rx> = Box::new(MemifRx(Arc::clone(&part)));
-        (rx, Box::new(MemifTx(part)) as Box<dyn Tx>)
+            report: report.clone(),
+        };
+        let tx = MemifTx { queue: tx, stuck: None, report: report.clone() };
+        (Box::new(rx) as Box<dyn Rx>, Box::new(tx) as Box<dyn Tx>)
     };
     Ok(opened.queues.into_iter().map(halves).collect())
 }
 
-impl Part {
-    /// Whether there is a connection. A connection that replaced another one is counted in `got`.
-    #[inline]
-    fn attend(&mut self, got: &mut Received) -> bool {
+struct MemifRx {
+    queue: RxQueue,
+    number: u16,
+    /// The ring that is read first, in turn.
+    first: usize,
+    is_connected: bool,
+    has_connected: bool,
+    report: Report,
+}
+
+impl Rx for MemifRx {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        let mut got = Received::default();
         let is_connected = self.queue.attend();
         if is_connected != self.is_connected {
             self.is_connected = is_connected;
-            self.stuck = None;
+            // A connection that replaced another one is counted.
             got.reopens += u32::from(is_connected && self.has_connected);
             self.has_connected |= is_connected;
         }
-        is_connected
-    }
-
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        let mut got = Received::default();
-        if !self.attend(&mut got) {
+        if !is_connected {
             return got;
         }
         let count = self.queue.receivers().len();
@@ -120,7 +115,24 @@ impl Part {
         got
     }
 
+    fn remarks(&self) -> Vec<String> {
+        lock(&self.report.remarks).clone()
+    }
+}
+
+struct MemifTx {
+    queue: TxQueue,
+    /// The time since which the peer has taken no frames.
+    stuck: Option<Nanos>,
+    report: Report,
+}
+
+impl Tx for MemifTx {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
+        if !self.queue.attend() {
+            self.stuck = None;
+            return refuse_all(from, lanes, DropReason::PortDown);
+        }
         let mut left = lanes;
         let result = self.queue.send(|sender| {
             sender.begin()?;
@@ -151,7 +163,8 @@ impl Part {
             return left;
         }
         if now.saturating_sub(since) < 2 * STUCK_LIMIT {
-            (self.log)(&self.name, "the peer takes no frames; frames for it are dropped");
+            let Report { name, log, .. } = &self.report;
+            log(name, "the peer takes no frames; frames for it are dropped");
         }
         refuse_all(from, left, DropReason::PortFailed)
     }
@@ -164,7 +177,7 @@ fn refuse_all(from: &mut Batch, lanes: Lanes, reason: DropReason) -> Lanes {
 
 /// Receives from the ring at `at`, as long as there are frames, lanes and buffers.
 fn read(
-    queue: &mut Queue,
+    queue: &mut RxQueue,
     at: usize,
     (into, pool): (&mut Batch, &mut Pool),
     (in_port, time): (u16, Nanos),
@@ -205,29 +218,4 @@ fn read(
     }
     receiver.finish();
     result
-}
-
-struct MemifRx(Shared);
-
-impl Rx for MemifRx {
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        lock(&self.0).rx(into, pool, now)
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        lock(&lock(&self.0).remarks).clone()
-    }
-}
-
-struct MemifTx(Shared);
-
-impl Tx for MemifTx {
-    fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
-        let mut part = lock(&self.0);
-        let mut got = Received::default();
-        if part.attend(&mut got) {
-            return part.tx(from, lanes, pool, now);
-        }
-        refuse_all(from, lanes, DropReason::PortDown)
-    }
 }
