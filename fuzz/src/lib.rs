@@ -22,6 +22,7 @@ mod openflow;
 mod plans;
 mod switch;
 mod text;
+mod vhost;
 
 pub use balance::{LIMITS as BALANCE, balance};
 pub use captures::{captures, limits as captures_limits};
@@ -36,3 +37,4 @@ pub use openflow::{LIMITS as OPENFLOW, openflow};
 pub use plans::{LIMITS as PLANS, plans};
 pub use switch::{LIMITS as SWITCH, switch};
 pub use text::{LIMITS as TEXT, text};
+pub use vhost::{LIMITS as VHOST, vhost};

@@ -7,6 +7,7 @@
 //!
 //! Live tests wait most of the time, so they run beside the steps after `nicspeed`, and are reported last.
 
+mod dpdk;
 mod fuzz;
 mod live;
 mod results;
@@ -24,7 +25,7 @@ use crate::shell::{self, say};
 type Step = fn(&mut Ci) -> Result<()>;
 
 /// Every step by name, in the order in which they run.
-const STEPS: [(&str, Step); 20] = [
+const STEPS: [(&str, Step); 21] = [
     ("toolchain", steps::toolchain),
     ("fmt", steps::fmt),
     ("tidy", steps::tidy),
@@ -40,6 +41,7 @@ const STEPS: [(&str, Step); 20] = [
     ("doc", steps::doc),
     ("firmware", steps::firmware),
     ("bpf", steps::bpf),
+    ("dpdk", dpdk::dpdk),
     ("deny", steps::deny),
     ("fuzz", fuzz::fuzz),
     ("live", live::live),

@@ -98,14 +98,22 @@ pub(crate) fn with_handler(handler: &str, output: &str) -> Result<()> {
     image(&folder(), &scratch.0, &defines, &output)
 }
 
-/// Whether the clang that built the committed images is installed; if not, the version it must have.
-pub(crate) fn compiler_is_here() -> Result<(), String> {
+/// Whether the compiler and the linker that built the committed images are installed; if not, the versions that they
+/// must have.
+pub(crate) fn tools_are_here() -> Result<(), String> {
     let wanted = std::fs::read_to_string(folder().join("TOOLCHAIN")).unwrap_or_default();
-    let wanted = wanted.lines().next().unwrap_or_default();
-    match version("clang") {
+    match versions() {
         Ok(found) if found == wanted => Ok(()),
-        _ => Err(wanted.to_owned()),
+        _ => Err(wanted.trim_end().replace('\n', " and ")),
     }
+}
+
+/// Installs compiler and linker, if this is a Debian machine and the user may. Returns whether that worked.
+pub(crate) fn install_tools() -> bool {
+    let mut apt = Command::new("apt-get");
+    apt.args(["install", "--yes", "--quiet", "--no-install-recommends", "clang", "lld"]);
+    apt.env("DEBIAN_FRONTEND", "noninteractive");
+    shell::in_path("apt-get") && shell::succeeds(&mut apt)
 }
 
 /// The folder of the sources and the committed images.

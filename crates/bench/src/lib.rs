@@ -5,6 +5,7 @@
 //!  engine ──────────> rounds ──> the engine with ports in memory
 //!  calibrate ───────> rounds, micro, live: costs of this machine, as a profile for the models of `hostsim`
 //!  figures ─────────> rounds, live, and the models: measured and predicted numbers side by side
+//!  eventdev ────────> the rules of event schedulers, against DPDK's event devices and our queues
 //!  history ─────────> the record of ratios to other programs
 //!  latency ─────────> the engine under loads that do not wait for it
 //!  peers ───────────> rounds, and programs of DPDK in turn with the engine
@@ -19,6 +20,7 @@ use std::fmt;
 
 pub mod calibrate;
 pub mod engine;
+pub mod eventdev;
 pub mod figures;
 pub mod history;
 pub mod latency;

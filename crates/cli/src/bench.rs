@@ -7,6 +7,7 @@ mod choices;
 pub(crate) mod compare;
 mod device;
 pub(crate) mod engine;
+pub(crate) mod eventdev;
 pub(crate) mod generate;
 pub(crate) mod history;
 pub(crate) mod latency;
@@ -38,6 +39,9 @@ enum What {
     Engine(engine::Args),
     /// Measure the latency of the engine on memory ports against its load, on one and two cores
     Latency(latency::Args),
+    /// Try the rules of event schedulers (ordered, atomic, parallel; release, thresholds, priorities) with
+    /// flowyard's queues or an event device of DPDK, and measure their rates
+    Eventdev(eventdev::Args),
     /// Print the record of ratios to other programs, by release, or add to it
     History(history::Args),
     /// Test a device by RFC 2544: throughput, latency (also RFC 8219), frame loss rate, back-to-back
@@ -73,6 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
         What::Engine(args) => engine::run(args),
         What::Latency(args) => latency::run(args),
+        What::Eventdev(args) => eventdev::run(args),
         What::History(args) => history::run(args),
         What::Rfc2544(args) => methods::rfc2544(args),
         What::Rfc9004(args) => methods::rfc9004(args),

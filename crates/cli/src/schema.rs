@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 64] = [
+const ALL: [Printed; 65] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -96,6 +96,7 @@ const ALL: [Printed; 64] = [
     row("figures", figures::SCHEMA, document::<Results<'_>>),
     row("bench", bench::methods::SCHEMA, document::<Document>),
     row("bench-engine", bench::engine::SCHEMA, document::<flowyard_bench::engine::Results>),
+    row("bench-eventdev", bench::eventdev::SCHEMA, document::<flowyard_bench::eventdev::Results>),
     row("bench-latency", bench::latency::SCHEMA, document::<flowyard_bench::latency::Results>),
     row("bench-history", bench::history::SCHEMA, document::<bench::history::History>),
     row("bench-qualify", bench::qualify::SCHEMA, document::<bench::qualify::Checks>),

@@ -20,7 +20,7 @@ use flowyard_ports::live::OpenError;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
-use flowyard_ports::port::{live, memif};
+use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Router, burn};
 use flowyard_yard::front::{Drains, Front};
@@ -74,7 +74,8 @@ impl Config {
         super::send::receive(self, &mut parts.rx)?;
         self.resolve()?.build(parts, log).map_err(|error| match error {
             BuildError::Interface { port, error: OpenError { what, fix } } => {
-                let named = self.ports().nth(usize::from(port)).and_then(|p| p.interface.as_ref());
+                let named = self.ports().nth(usize::from(port));
+                let named = named.and_then(|port| port.interface.as_ref().or(port.device.as_ref()));
                 let span = named.map_or(0..0, toml::Spanned::span);
                 self.error(span, what, fix).into()
             }
@@ -129,9 +130,26 @@ impl Setup {
                         parts.tx.insert(number, Box::new(tx));
                     }
                 }
-                PortBody::Live(_) | PortBody::Memif(_) if has_tx => {}
+                PortBody::Live(_) | PortBody::Memif(_) | PortBody::Vhost(_) | PortBody::Dpdk(_)
+                    if has_tx => {}
+                PortBody::Dpdk(port) => {
+                    let halves = dpdk::open(port, &pool, log)
+                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let cores = &self.blueprint.ports[usize::from(number)].cores;
+                    for (core, halves) in cores.iter().zip(halves) {
+                        parts.ports.insert((number, *core), halves);
+                    }
+                }
                 PortBody::Memif(port) => {
                     let halves = memif::open(port, log)
+                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let cores = &self.blueprint.ports[usize::from(number)].cores;
+                    for (core, halves) in cores.iter().zip(halves) {
+                        parts.ports.insert((number, *core), halves);
+                    }
+                }
+                PortBody::Vhost(port) => {
+                    let halves = vhost_user::open(port, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
                     let cores = &self.blueprint.ports[usize::from(number)].cores;
                     for (core, halves) in cores.iter().zip(halves) {

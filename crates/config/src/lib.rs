@@ -36,6 +36,7 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 mod assemble;
 mod balance;
 mod check;
+mod dpdk;
 mod elephants;
 mod error;
 pub mod file;
@@ -58,6 +59,7 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
+pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub(crate) use error::Source;
@@ -70,7 +72,8 @@ pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub use words::hex;
 pub use words::{
-    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, ModeWord, Order, PortKind, RoleWord,
+    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord, Order, PortKind,
+    RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -117,6 +120,8 @@ pub struct Config {
     pub sim: SimConfig,
     /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
+    /// How DPDK is started.
+    pub dpdk: Option<Spanned<DpdkConfig>>,
     /// What answers in front of the ports.
     pub offload: Option<Spanned<OffloadConfig>>,
     /// What ends captures early.

@@ -3,6 +3,7 @@
 use flowyard_memif as memif;
 use flowyard_ports::af_xdp::{self, Rule, Rules};
 use flowyard_ports::{af_packet, live, tap};
+use flowyard_vhost as vhost;
 use toml::Spanned;
 
 use super::{
@@ -59,6 +60,7 @@ impl PortConfig {
     pub(crate) fn lent_frames(&self) -> usize {
         match self.kind {
             PortKind::AfXdp => 2 * self.ring() as usize * self.owners().count(),
+            PortKind::Dpdk => self.dpdk_lent_frames(),
             _ => 0,
         }
     }
@@ -115,12 +117,26 @@ impl PortConfig {
         }
     }
 
+    fn role(&self) -> RoleWord {
+        self.role.as_ref().map(|word| *word.get_ref()).unwrap_or_default()
+    }
+
+    /// The socket of a vhost-user port.
+    pub(crate) fn vhost_settings(&self) -> vhost::Settings {
+        let role = match self.role() {
+            RoleWord::Server => vhost::Role::Server,
+            RoleWord::Client => vhost::Role::Client,
+        };
+        let socket = self.socket.as_ref().map(|path| path.get_ref().into()).unwrap_or_default();
+        vhost::Settings { role, socket }
+    }
+
     /// The connection of a memif port. `buffer_bytes` is the length of the yard's buffers.
     pub(crate) fn memif_settings(&self, buffer_bytes: usize) -> memif::Settings {
         let text = |value: &Option<Spanned<String>>| {
             value.as_ref().map(|value| value.get_ref().clone()).unwrap_or_default()
         };
-        let role = match self.role.as_ref().map(|word| *word.get_ref()).unwrap_or_default() {
+        let role = match self.role() {
             RoleWord::Server => memif::Role::Server,
             RoleWord::Client => memif::Role::Client,
         };
@@ -166,7 +182,7 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     if !port.kind.is_live() {
         return Ok(());
     }
-    if port.kind != PortKind::Memif {
+    if !matches!(port.kind, PortKind::Memif | PortKind::VhostUser | PortKind::Dpdk) {
         interface(config, port)?;
     }
     if let Some(cores) = &port.cores {
@@ -208,6 +224,8 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     match port.kind {
         PortKind::AfXdp => af_xdp(config, port),
         PortKind::Memif => memif(config, port),
+        PortKind::VhostUser => socket(config, port).map(drop),
+        PortKind::Dpdk => super::dpdk::check(config, port),
         _ => Ok(()),
     }
 }
@@ -225,20 +243,32 @@ fn interface(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn memif(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+/// The path of the socket of a port, at which no other port listens.
+fn socket<'a>(config: &Config, port: &'a PortConfig) -> Result<&'a str, ConfigError> {
     let Some(socket) = &port.socket else {
-        let what = "this memif port has no socket";
-        return Err(config.error(
-            port.name.span(),
-            what,
-            "add 'socket = \"/run/flowyard/memif.sock\"'",
-        ));
+        let what = format!("this {} port has no socket", port.kind.name());
+        let fix = format!("add 'socket = \"/run/flowyard/{}.sock\"'", port.kind.name());
+        return Err(config.error(port.name.span(), what, fix));
     };
     let path = socket.get_ref();
     if path.is_empty() || path.len() > 107 || path.contains('\0') {
         let what = format!("'{path}' is not a valid path of a socket");
         return Err(config.error(socket.span(), what, "write 1 to 107 characters"));
     }
+    let is_server = |port: &PortConfig| port.role() == RoleWord::Server;
+    let same = |other: &&PortConfig| {
+        let twin = other.socket.as_ref().is_some_and(|other| other.get_ref() == path);
+        twin && is_server(other) && other.name != port.name
+    };
+    if is_server(port) && config.ports().any(|other| same(&other)) {
+        let what = format!("another port listens at '{path}'");
+        return Err(config.error(socket.span(), what, "give each port a socket of its own"));
+    }
+    Ok(path)
+}
+
+fn memif(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    socket(config, port)?;
     if let Some(secret) = port.secret.as_ref().filter(|secret| secret.get_ref().len() > 24) {
         let what = format!("a secret of {} bytes is not possible", secret.get_ref().len());
         return Err(config.error(secret.span(), what, "write at most 24"));
@@ -256,23 +286,15 @@ fn memif(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         let fix = "reduce 'ring_frames', or 'buffer_bytes' in [yard]";
         return Err(config.error(port.name.span(), what, fix));
     }
-    let same = |other: &&PortConfig| {
-        let twin = other.socket.as_ref().is_some_and(|other| other.get_ref() == path);
-        let role = other.memif_settings(0).role;
-        twin && role == memif::Role::Server && other.name != port.name
-    };
-    if settings.role == memif::Role::Server && config.ports().any(|other| same(&other)) {
-        let what = format!("another port listens at '{path}'");
-        return Err(config.error(socket.span(), what, "give each port a socket of its own"));
-    }
     Ok(())
 }
 
 /// Rejects keys that only other kinds have.
 fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
-    use PortKind::{AfPacket, AfXdp, Mem, Memif, Pcap, Tap};
+    use PortKind::{AfPacket, AfXdp, Dpdk, Mem, Memif, Pcap, Tap, VhostUser};
     let live = &[AfPacket, AfXdp, Tap][..];
-    let many = &[AfPacket, AfXdp, Tap, Memif][..];
+    let many = &[AfPacket, AfXdp, Tap, Memif, VhostUser, Dpdk][..];
+    let ring = &[AfPacket, AfXdp, Memif, Dpdk][..];
     let file = &[Mem, Pcap][..];
     // `None` for a key without a position of its own in the text.
     let keys = [
@@ -283,12 +305,15 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("mode", port.mode.as_ref().map(Spanned::span), &[AfXdp]),
         ("complete_checksums", port.complete_checksums.as_ref().map(Spanned::span), &[AfXdp]),
         ("fanout", port.fanout.as_ref().map(Spanned::span), &[AfPacket]),
-        ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp, Memif]),
-        ("socket", port.socket.as_ref().map(Spanned::span), &[Memif]),
-        ("role", port.role.as_ref().map(Spanned::span), &[Memif]),
+        ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), ring),
+        ("device", port.device.as_ref().map(Spanned::span), &[Dpdk]),
+        ("memory", port.memory.as_ref().map(Spanned::span), &[Dpdk]),
+        ("rss", port.rss.as_ref().map(Spanned::span), &[Dpdk]),
+        ("socket", port.socket.as_ref().map(Spanned::span), &[Memif, VhostUser]),
+        ("role", port.role.as_ref().map(Spanned::span), &[Memif, VhostUser]),
         ("id", port.id.as_ref().map(Spanned::span), &[Memif]),
         ("secret", port.secret.as_ref().map(Spanned::span), &[Memif]),
-        ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap]),
+        ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap, Dpdk]),
         ("interface_mac", port.interface_mac.as_ref().map(Spanned::span), &[Tap]),
         ("host_queue", port.host_queue.as_ref().map(Spanned::span), &[Tap]),
         ("in", port.input.as_ref().map(|_| port.name.span()), file),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{FanoutWord, FullWord, HostQueueWord, ModeWord, PortKind, RoleWord};
+use super::{FanoutWord, FullWord, HostQueueWord, MemoryWord, ModeWord, PortKind, RoleWord};
 
 /// `[[port]]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -36,22 +36,28 @@ pub struct PortConfig {
     /// `af_packet`: how received frames are distributed to cores.
     pub fanout: Option<Spanned<FanoutWord>>,
     /// `af_packet` and `af_xdp`: the number of frames in the kernel's rings. `memif` with role client: the
-    /// number of descriptors of each ring.
+    /// number of descriptors of each ring. `dpdk`: the number of descriptors of each queue.
     pub ring_frames: Option<Spanned<u32>>,
-    /// The MTU that the interface gets; `tap`.
+    /// The MTU that the interface gets; `tap` and `dpdk`.
     pub mtu: Option<Spanned<u32>>,
     /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
     pub interface_mac: Option<Spanned<String>>,
     /// `tap`: how the host chooses a queue to send by.
     pub host_queue: Option<Spanned<HostQueueWord>>,
-    /// `memif`: the path of the socket.
+    /// `memif` and `vhost_user`: the path of the socket.
     pub socket: Option<Spanned<String>>,
-    /// `memif`: which side of the connection this is.
+    /// `memif` and `vhost_user`: which side of the connection this is.
     pub role: Option<Spanned<RoleWord>>,
     /// `memif`: the number of the interface at that socket.
     pub id: Option<Spanned<u32>>,
     /// `memif`: what the client must know.
     pub secret: Option<Spanned<String>>,
+    /// `dpdk`: the device and its arguments, as `net_tap0,iface=fy0` or `0000:03:00.0`.
+    pub device: Option<Spanned<String>>,
+    /// `dpdk`: which memory frames are received into.
+    pub memory: Option<Spanned<MemoryWord>>,
+    /// `dpdk` with several cores: whether the adapter distributes frames by the hash of `[steer]`, if it can.
+    pub rss: Option<Spanned<bool>>,
     /// The capture that the port receives; by default it receives nothing.
     #[serde(rename = "in")]
     pub input: Option<PathBuf>,

@@ -15,8 +15,10 @@ use flowyard_frame::{Nanos, To};
 use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
+use flowyard_ports::port::dpdk::DpdkPort;
 use flowyard_ports::port::live::{LiveKind, LivePort, XdpPort};
 use flowyard_ports::port::memif::MemifPort;
+use flowyard_ports::port::vhost_user::VhostPort;
 use flowyard_switch::SwitchSettings;
 use flowyard_works::Hop;
 use flowyard_yard::blueprint::{
@@ -52,6 +54,10 @@ pub enum PortBody {
     Live(LivePort),
     /// Memory that is shared with another process.
     Memif(MemifPort),
+    /// The network adapter of a virtual machine.
+    Vhost(VhostPort),
+    /// A device of DPDK.
+    Dpdk(DpdkPort),
 }
 
 /// A port on capture files.
@@ -190,16 +196,20 @@ impl Config {
         }
     }
 
-    fn steer_plan(&self) -> Result<SteerPlan, ConfigError> {
-        let steer = &self.steer;
-        let hash_key = match steer.hash_key.get_ref() {
+    /// The key of the receive hash.
+    pub(crate) fn receive_key(&self) -> Vec<u8> {
+        match self.steer.hash_key.get_ref() {
             HashKey::Random => random_key(self.secret().key("receive hash")).to_vec(),
             HashKey::Symmetric => SYMMETRIC_KEY.to_vec(),
             HashKey::Microsoft => MICROSOFT_KEY.to_vec(),
             HashKey::Written(text) => hex(text).unwrap_or_default(), // checked before
-        };
+        }
+    }
+
+    fn steer_plan(&self) -> Result<SteerPlan, ConfigError> {
+        let steer = &self.steer;
         Ok(SteerPlan {
-            hash_key,
+            hash_key: self.receive_key(),
             spread: self.spread(),
             spread_entries: *steer.entries.get_ref(),
             keep_local: steer.keep_local && steer.spread.is_empty() && self.elephants.is_none(),
@@ -268,12 +278,21 @@ impl Config {
             PortKind::Tap => {
                 LiveKind::Tap { settings: port.tap_settings(), host_queue: port.host_queue(pin) }
             }
+            PortKind::Dpdk => return PortBody::Dpdk(self.dpdk_port(number, port)),
             PortKind::Memif => {
                 return PortBody::Memif(MemifPort {
                     number,
                     name: port.name.get_ref().clone(),
                     cores: port.owners().count(),
                     settings: port.memif_settings(*self.yard.buffer_bytes.get_ref()),
+                });
+            }
+            PortKind::VhostUser => {
+                return PortBody::Vhost(VhostPort {
+                    number,
+                    name: port.name.get_ref().clone(),
+                    cores: port.owners().count(),
+                    settings: port.vhost_settings(),
                 });
             }
         };

@@ -58,6 +58,10 @@ pub enum PortKind {
     Tap,
     /// Memory that is shared with another process, as VPP and DPDK do it.
     Memif,
+    /// The network adapter of a virtual machine.
+    VhostUser,
+    /// A device of DPDK, in a program that was built with the feature `dpdk`.
+    Dpdk,
 }
 
 impl PortKind {
@@ -71,13 +75,18 @@ impl PortKind {
             Self::AfXdp => "af_xdp",
             Self::Tap => "tap",
             Self::Memif => "memif",
+            Self::VhostUser => "vhost_user",
+            Self::Dpdk => "dpdk",
         }
     }
 
     /// Whether frames come from outside while the engine runs.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::AfPacket | Self::AfXdp | Self::Tap | Self::Memif)
+        matches!(
+            self,
+            Self::AfPacket | Self::AfXdp | Self::Tap | Self::Memif | Self::VhostUser | Self::Dpdk
+        )
     }
 }
 
@@ -108,15 +117,38 @@ pub enum HostQueueWord {
     Cpu,
 }
 
-/// The side of a `memif` port.
+/// The side of a `memif` or `vhost_user` port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleWord {
     /// Listens at the socket.
     #[default]
     Server,
-    /// Connects to the socket, and owns the memory.
+    /// Connects to the socket. The client of `memif` owns the memory.
     Client,
+}
+
+/// Which memory a `dpdk` port receives into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryWord {
+    /// The yard's, if the driver allows it; otherwise frames are copied.
+    #[default]
+    Auto,
+    /// The yard's; an error if the driver does not allow it.
+    Yard,
+    /// DPDK's own; frames are copied.
+    Copy,
+}
+
+impl std::convert::From<MemoryWord> for flowyard_ports::port::dpdk::Memory {
+    fn from(word: MemoryWord) -> Self {
+        match word {
+            MemoryWord::Auto => Self::Auto,
+            MemoryWord::Yard => Self::Yard,
+            MemoryWord::Copy => Self::Copy,
+        }
+    }
 }
 
 /// Whether the frames of an `af_xdp` port are copied.

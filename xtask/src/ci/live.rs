@@ -98,7 +98,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     // The same packages as in step `tests`: of one package alone they would be built again.
     let live = "test --workspace --test live --test interfaces";
     run(&mut ci.cargo(&format!("{live} --no-run")))?;
-    live_tests(ci, live, 900)?;
+    live_tests(ci, live, 1200)?;
     // Unit tests that load BPF programs.
     run(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees"))
 }

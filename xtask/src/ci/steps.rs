@@ -76,10 +76,11 @@ fn seed() -> Result<String> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs().to_string())
 }
 
-/// The queues under every order of events that the model checker finds.
+/// The queues, and the rings of guests, under every order of events that the model checker finds.
 pub(super) fn loom(ci: &mut Ci) -> Result<()> {
     // Its own target folder: with other RUSTFLAGS everything would be built again.
-    let mut command = ci.cargo("test --release -p flowyard-queue -p flowyard-flow --test loom");
+    let mut command =
+        ci.cargo("test --release -p flowyard-queue -p flowyard-flow -p flowyard-vhost --test loom");
     run(command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom"))
 }
 
@@ -138,11 +139,14 @@ pub(super) fn docs(ci: &mut Ci) -> Result<()> {
     Ok(())
 }
 
-/// The committed firmware images are the build of their sources.
+/// The committed firmware images are the build of their sources. The tools are installed if that is possible.
 pub(super) fn firmware(ci: &mut Ci) -> Result<()> {
-    match images::compiler_is_here() {
+    if images::tools_are_here().is_err() && Machine::here().is_root {
+        images::install_tools();
+    }
+    match images::tools_are_here() {
         Ok(()) => images::check(),
-        Err(wanted) => ci.skip(&format!("{wanted} is not installed")),
+        Err(wanted) => ci.skip(&format!("{wanted} are not installed")),
     }
 }
 

@@ -14,6 +14,7 @@ mod split;
 mod switch;
 mod threads;
 mod urgency;
+mod vhost_user;
 
 flowyard_testkit::tests! {
     mod alloc,
@@ -27,6 +28,7 @@ flowyard_testkit::tests! {
     mod switch,
     mod threads,
     mod urgency,
+    mod vhost_user,
 }
 
 /// The number of frames that switches answered in front of their queues.

@@ -8,6 +8,7 @@ use super::config::Wanted;
 use super::finding::Finding;
 use super::machine::Machine;
 
+mod dpdk;
 mod interface;
 mod processors;
 mod steer;
@@ -24,6 +25,7 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     found.extend(probes(machine, wanted));
     found.extend(memlock(machine, wanted));
     found.extend(huge_pages(machine, wanted));
+    found.extend(dpdk::all(machine, wanted));
     found.extend(processors::all(machine, wanted));
     for port in &wanted.ports {
         if port.kind == steer::KIND {

@@ -17,6 +17,17 @@ pub struct Wanted {
     pub pool_bytes: u64,
     /// Whether idle cores poll instead of sleeping.
     pub busy: bool,
+    /// How DPDK is started; `None` if no port needs it.
+    pub dpdk: Option<Dpdk>,
+}
+
+/// The requirements of DPDK.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dpdk {
+    /// Its options (EAL).
+    pub options: Vec<String>,
+    /// The devices of the ports.
+    pub devices: Vec<String>,
 }
 
 /// A port on an interface.
@@ -39,7 +50,9 @@ impl Wanted {
         let plan = &setup.blueprint;
         let live = setup.ports.iter().filter_map(|body| match body {
             PortBody::Live(port) => Some(port),
-            PortBody::Capture(_) | PortBody::Memif(_) => None,
+            PortBody::Capture(_) | PortBody::Memif(_) | PortBody::Vhost(_) | PortBody::Dpdk(_) => {
+                None
+            }
         });
         let ports = live.map(|port| Port {
             interface: port.interface.clone(),
@@ -47,7 +60,15 @@ impl Wanted {
             queues: port.cores,
             completes_checksums: matches!(&port.kind, LiveKind::AfXdp(xdp) if xdp.completes_checksums),
         });
+        let dpdk = setup.ports.iter().find_map(|body| match body {
+            PortBody::Dpdk(port) => Some(Dpdk {
+                options: port.environment.options.clone(),
+                devices: port.environment.devices.clone(),
+            }),
+            _ => None,
+        });
         Self {
+            dpdk,
             ports: ports.collect(),
             cores: plan.cores.into(),
             pin: plan.pin.clone(),

@@ -4,16 +4,20 @@
 //!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture
 //!  interface ───────────────────────> Rx ──> batch ... batch ──> Tx ──> interface
 //!  memif (shared memory) ───────────> Rx ──> batch ... batch ──> Tx ──> memif
+//!  vhost_user (a guest's memory) ───> Rx ──> batch ... batch ──> Tx ──> vhost_user
+//!  DPDK device ─────────────────────> Rx ──> batch ... batch ──> Tx ──> DPDK device
 //! ```
 //!
 //! Thread-safety: each half of a port is used by one core.
 
 mod collect;
+pub mod dpdk;
 pub mod live;
 pub mod memif;
 mod pace;
 mod pcap;
 mod source;
+pub mod vhost_user;
 
 pub use collect::{Collect, Collected, Sent};
 pub use live::Log;

@@ -103,7 +103,41 @@ fn wanted(kind: &str) -> Wanted {
         pin: vec![2, 3],
         pool_bytes: 8 << 20,
         busy: true,
+        dpdk: None,
     }
+}
+
+/// Without the feature, the library is a complaint, too.
+#[test]
+fn dpdk_needs_huge_pages_and_its_own_driver() {
+    let library = if cfg!(feature = "dpdk") { vec![] } else { vec!["Problem DPDK".to_owned()] };
+    let with = |options: &[&str], devices: &[&str]| {
+        let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Wanted {
+            dpdk: Some(crate::doctor::config::Dpdk {
+                options: own(options),
+                devices: own(devices),
+            }),
+            ..wanted("tap")
+        }
+    };
+    let complaints = |machine: &Fake, wanted: &Wanted| {
+        let found = dpdk::all(machine, wanted).into_iter().filter(|one| one.level != Level::Ok);
+        let words = found.map(|one| format!("{:?} {}", one.level, one.about)).collect::<Vec<_>>();
+        assert!(words.starts_with(&library), "{words:?}");
+        words[library.len()..].to_vec()
+    };
+    let pages = |free: u64| format!("HugePages_Free: {free}\nHugepagesize: 2048 kB\n");
+    let with_pages = |free| Fake::default().with("/proc/meminfo", &pages(free));
+    let null = with(&[], &["net_null0"]);
+    assert_eq!(complaints(&with_pages(0), &null), ["Problem huge pages for DPDK"]);
+    assert_eq!(complaints(&with_pages(8), &null), ["Warning huge pages for DPDK"]);
+    assert_eq!(complaints(&with_pages(512), &null), [""; 0]);
+    assert_eq!(complaints(&with_pages(0), &with(&["--no-huge"], &["net_null0"])), [""; 0]);
+    let adapter = with(&["--no-huge"], &["03:00.0"]);
+    assert_eq!(complaints(&Fake::default(), &adapter), ["Problem driver of 0000:03:00.0"]);
+    let left = Fake::default().with("/sys/bus/pci/drivers/vfio-pci/0000:03:00.0/x", "");
+    assert_eq!(complaints(&left, &adapter), [""; 0]);
 }
 
 /// The findings that did not pass, as `LEVEL ABOUT`.

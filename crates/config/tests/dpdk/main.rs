@@ -1,0 +1,30 @@
+//! Ports of DPDK, in a yard on threads: numbered frames pass through virtual devices, and each test checks their
+//! contents, the order of each flow, that no frame is lost or comes twice, and that all buffers are back at the end.
+//!
+//! DPDK is started once in this process, without huge pages. Where it cannot start, the tests are ignored.
+//! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test that has no number of its own.
+
+mod kernel;
+mod memory;
+mod peers;
+mod refusals;
+mod traffic;
+
+use flowyard_testkit::harness::Need;
+
+/// EAL options of all tests of this process.
+const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
+
+/// DPDK starts here.
+const DPDK: Need = Need::Check(traffic::dpdk_starts);
+
+flowyard_testkit::tests! {
+    mod kernel,
+    mod memory needs [DPDK],
+    mod peers needs [DPDK],
+    mod refusals needs [DPDK],
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}

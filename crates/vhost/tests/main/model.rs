@@ -1,0 +1,183 @@
+//! Both directions of a ring against simple models.
+
+use std::collections::VecDeque;
+
+use flowyard_vhost::guest::{Agreed, Buffer, Device, DriverRing, Ram};
+use flowyard_vhost::{Got, Sent};
+use proptest::prelude::*;
+
+/// Entries of the rings.
+const SIZE: u16 = 16;
+
+fn agreed() -> impl Strategy<Value = Agreed> {
+    any::<(bool, bool, bool, bool)>().prop_map(|(mergeable, modern, indirect, event_index)| {
+        Agreed { mergeable, modern, indirect, event_index }
+    })
+}
+
+/// The addresses of a ring's parts in the front end.
+fn parts(ram: &Ram, ring: &DriverRing) -> [u64; 3] {
+    ring.parts().map(|part| ram.user(part))
+}
+
+/// Lengths of buffers, and a frame to cut into them.
+fn lengths() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0_usize..120, 1..5)
+}
+
+proptest! {
+    /// What the guest transmits: each frame comes whole, in order, once, however its bytes are cut into
+    /// buffers, also where these lie in two regions of memory.
+    #[test]
+    fn frames_of_the_guest_arrive_in_order(
+        agreed in agreed(),
+        steps in prop::collection::vec((lengths(), any::<bool>(), 0_usize..4, 40_usize..200), 1..120),
+    ) {
+        let mut ram = Ram::new(2 * 4096 * 16, 2);
+        let mut ring = DriverRing::new(&mut ram, SIZE, agreed.event_index);
+        let mut device = Device::new(&ram).receiver(SIZE.into(), parts(&ram, &ring), agreed).unwrap();
+        // Buffers around the border of the two regions.
+        let place = 4096 * 16 - 4000;
+        let mut model = VecDeque::new();
+        let (mut number, mut at) = (0_u8, place);
+        for (cuts, in_table, reads, room) in steps {
+            let total: usize = cuts.iter().sum();
+            let table = ram_table(number);
+            let mut buffers = Vec::new();
+            let mut bytes = Vec::new();
+            for len in &cuts {
+                at = if at + len > place + 7900 { place } else { at };
+                buffers.push(Buffer { at, len: *len, is_for_writing: false });
+                bytes.extend((0..*len).map(|byte| (byte as u8).wrapping_mul(3).wrapping_add(number)));
+                at += len;
+            }
+            let is_indirect = in_table && agreed.indirect;
+            let fits = ring.free() >= if is_indirect { 1 } else { cuts.len() };
+            // No buffer of a frame that waits is overwritten: at most 16 frames of 480 bytes wait.
+            if total >= agreed.header() && model.len() < 12 {
+                let mut from = 0;
+                for buffer in &buffers {
+                    ram.write(buffer.at, &bytes[from..from + buffer.len]);
+                    from += buffer.len;
+                }
+                let head = ring.add(&ram, &buffers, is_indirect.then_some(table));
+                prop_assert_eq!(head.is_some(), fits);
+                if let Some(head) = head {
+                    model.push_back((head, bytes[agreed.header()..].to_vec()));
+                    number = number.wrapping_add(1);
+                }
+            }
+            prop_assert!(!ring.wants_kick(&ram) || agreed.event_index, "this side polls");
+            prop_assert_eq!(usize::from(device.begin().unwrap()), model.len());
+            let mut taken = Vec::new();
+            let mut to = vec![0; room];
+            for _ in 0..reads {
+                let got = device.read(&mut to).unwrap();
+                let Some((head, frame)) = model.pop_front() else {
+                    prop_assert_eq!(got, None);
+                    break;
+                };
+                taken.push(head);
+                let wanted = match frame.len() {
+                    0 => Got::Empty,
+                    len if len <= room => Got::Frame(len),
+                    _ => Got::TooLong,
+                };
+                prop_assert_eq!(got, Some(wanted));
+                if wanted == Got::Frame(frame.len()) {
+                    prop_assert_eq!(&to[..frame.len()], &frame[..]);
+                }
+            }
+            let calls = device.finish();
+            prop_assert_eq!(calls, !taken.is_empty(), "the driver allows calls");
+            for head in taken {
+                prop_assert_eq!(ring.used(&ram), Some((head, 0)));
+            }
+            prop_assert_eq!(ring.used(&ram), None);
+        }
+    }
+
+    /// What the guest receives: each frame is written behind a header into the buffers that came first, over
+    /// as many chains as it needs, or is refused for the right reason and takes none.
+    #[test]
+    fn frames_for_the_guest_fill_its_buffers(
+        agreed in agreed(),
+        steps in prop::collection::vec((prop::collection::vec((lengths(), any::<bool>()), 0..3), prop::collection::vec(1_usize..600, 0..4)), 1..60),
+    ) {
+        let mut ram = Ram::new(2 * 4096 * 16, 2);
+        let mut ring = DriverRing::new(&mut ram, SIZE, agreed.event_index);
+        let mut device = Device::new(&ram).sender(SIZE.into(), parts(&ram, &ring), agreed).unwrap();
+        let place = 4096 * 16 - 6000;
+        let (mut number, mut at) = (0_u8, place);
+        let mut model: VecDeque<(u16, Vec<Buffer>)> = VecDeque::new();
+        for (chains, frames) in steps {
+            for (cuts, in_table) in chains {
+                let mut buffers = Vec::new();
+                for len in cuts {
+                    at = if at + len > place + 12_000 { place } else { at };
+                    buffers.push(Buffer { at, len, is_for_writing: true });
+                    at += len;
+                }
+                number = number.wrapping_add(1);
+                let table = (in_table && agreed.indirect).then_some(ram_table(number));
+                if let Some(head) = ring.add(&ram, &buffers, table) {
+                    model.push_back((head, buffers));
+                }
+            }
+            prop_assert_eq!(usize::from(device.begin().unwrap()), model.len());
+            let mut written = Vec::new();
+            for len in frames {
+                number = number.wrapping_add(1);
+                let frame: Vec<u8> = (0..len).map(|byte| (byte as u8) ^ number).collect();
+                let total = agreed.header() + len;
+                let room = |chain: &(u16, Vec<Buffer>)| chain.1.iter().map(|buffer| buffer.len).sum::<usize>();
+                // How many chains it needs.
+                let mut needed = 0;
+                let mut sum = 0;
+                while sum < total && needed < model.len() && (needed == 0 || agreed.mergeable) {
+                    sum += room(&model[needed]);
+                    needed += 1;
+                }
+                let wanted = if sum >= total {
+                    Sent::Done
+                } else if model.is_empty() || agreed.mergeable && model.len() < usize::from(SIZE) {
+                    Sent::Full
+                } else {
+                    Sent::TooLong
+                };
+                prop_assert_eq!(device.write(&frame).unwrap(), wanted);
+                if wanted == Sent::Done {
+                    let mut header = vec![0; agreed.header()];
+                    if header.len() == 12 {
+                        header[10] = needed as u8;
+                    }
+                    let used: Vec<_> = model.drain(..needed).collect();
+                    written.push((used, [header, frame].concat()));
+                }
+            }
+            let calls = device.finish();
+            prop_assert_eq!(calls, !written.is_empty());
+            for (chains, bytes) in written {
+                let mut rest = &bytes[..];
+                for (head, buffers) in chains {
+                    let room: usize = buffers.iter().map(|buffer| buffer.len).sum();
+                    prop_assert_eq!(ring.used(&ram), Some((head, room.min(rest.len()))));
+                    for buffer in buffers {
+                        let (now, later) = rest.split_at(rest.len().min(buffer.len));
+                        let mut there = vec![0; now.len()];
+                        ram.read(buffer.at, &mut there);
+                        prop_assert_eq!(&there[..], now);
+                        rest = later;
+                    }
+                }
+                prop_assert!(rest.is_empty());
+            }
+            prop_assert_eq!(ring.used(&ram), None);
+        }
+    }
+}
+
+/// The position of an indirect table, which no other frame that waits uses.
+fn ram_table(number: u8) -> usize {
+    8192 + usize::from(number) * 80
+}

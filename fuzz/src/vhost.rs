@@ -1,0 +1,173 @@
+//! `vhost`: a guest that writes anything into its memory while the rings in it are read and filled.
+
+use crate::{Limits, Line};
+use flowyard_vhost::guest::{Agreed, Device, Ram};
+use flowyard_vhost::{Got, Receiver, Sender, Sent};
+
+/// A step of the receiver reads at most 512 descriptors and those of one more frame, a step of the sender
+/// those of 4 frames with 256 each. A step of 11 bytes may open the sender again, which allocates the places of 256
+/// descriptors twice, about 9 KiB; otherwise nothing is allocated.
+pub const LIMITS: Limits = Limits {
+    blocks: Line { input: 60_000, byte: 12_000 },
+    bytes: Line { input: 40_000, byte: 900 },
+};
+
+/// Bytes of a step: what happens, where, and a value.
+const STEP: usize = 11;
+/// The guest's memory: two regions of 32 KiB.
+const RAM: usize = 65_536;
+
+thread_local! {
+    static GUEST: (Ram, Device) = {
+        let ram = Ram::new(RAM, 2);
+        let device = Device::new(&ram);
+        (ram, device)
+    };
+}
+
+/// The first byte chooses the features, the second one the length of the rings, and six more where their
+/// parts are. Then steps follow.
+///
+/// # Panics
+/// When more frames come out of a ring than it has entries, or are written into it.
+pub fn vhost(data: &[u8]) {
+    let Some((head, steps)) = data.split_first_chunk::<8>() else { return };
+    GUEST.with(|(ram, device)| {
+        ram.write(0, &[0; RAM]);
+        let bit = |number: u8| head[0] >> number & 1 != 0;
+        let agreed =
+            Agreed { mergeable: bit(0), modern: bit(1), indirect: bit(2), event_index: bit(3) };
+        // Also lengths that are not possible.
+        let size = if bit(4) { u32::from(head[1]) } else { 1 << (head[1] % 10) };
+        let place = |at: usize| {
+            ram.user(16 * usize::from(u16::from_le_bytes([head[at], head[at + 1]]) % 4096))
+        };
+        let parts = [place(2), place(4), place(6)];
+        let mut receiver = device.receiver(size, parts, agreed).ok();
+        // The same ring in the other direction: both see what either writes.
+        let mut sender = device.sender(size, parts, agreed).ok();
+        for step in steps.chunks_exact(STEP) {
+            let at = usize::from(u16::from_le_bytes([step[1], step[2]]));
+            match step[0] % 8 {
+                0 => receiver = receiver.and_then(|one| receive(one, at, size)),
+                1 => sender = sender.and_then(|one| send(one, at, size)),
+                // A guest that begins again.
+                2 if step[3] == 0 => receiver = device.receiver(size, parts, agreed).ok(),
+                3 if step[3] == 0 => sender = device.sender(size, parts, agreed).ok(),
+                4 | 5 => {
+                    let at = at.min(RAM - 2);
+                    ram.write(at, &step[3..5]);
+                }
+                _ => {
+                    let at = at.min(RAM - 8);
+                    ram.write(at, &step[3..]);
+                }
+            }
+        }
+    });
+}
+
+fn receive(mut receiver: Receiver, room: usize, size: u32) -> Option<Receiver> {
+    let mut to = [0; 2048];
+    let room = &mut to[..room % 2048];
+    let waiting = receiver.begin().ok()?;
+    assert!(u32::from(waiting) <= size, "{waiting} entries of {size} have frames");
+    let mut frames = 0;
+    loop {
+        match receiver.read(room) {
+            Ok(None) => break,
+            Ok(Some(got)) => {
+                frames += 1;
+                assert!(frames <= waiting, "more frames than entries");
+                if let Got::Frame(len) = got {
+                    assert!(len <= room.len(), "a frame of {len} bytes in {}", room.len());
+                }
+            }
+            // The core uses the ring no more.
+            Err(_) => return None,
+        }
+    }
+    let _calls = receiver.finish();
+    Some(receiver)
+}
+
+fn send(mut sender: Sender, len: usize, size: u32) -> Option<Sender> {
+    let frame = [0x5A; 9000];
+    let frame = &frame[..1 + len % 9000];
+    let room = sender.begin().ok()?;
+    assert!(u32::from(room) <= size, "{room} entries of {size} have buffers");
+    for number in 0..4 {
+        match sender.write(frame) {
+            Ok(Sent::Done) => assert!(number < room, "more frames than entries"),
+            Ok(Sent::Full | Sent::TooLong) => break,
+            Err(_) => return None,
+        }
+    }
+    let _calls = sender.finish();
+    Some(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring with frames in both directions, with each byte of it changed.
+    #[test]
+    fn changed_seeds() {
+        let seed = seed();
+        vhost(&seed);
+        let mut all = seed.clone();
+        for at in 0..all.len() {
+            for change in [1, 128, 255] {
+                all[at] ^= change;
+                vhost(&all);
+                all[at] ^= change;
+            }
+        }
+    }
+
+    /// Without this the target could reject everything at the first look.
+    #[test]
+    fn the_seed_has_frames() {
+        let seed = seed();
+        let steps = seed[8..].chunks_exact(STEP);
+        assert!(steps.clone().any(|step| step[0] == 0) && steps.clone().any(|step| step[0] == 1));
+        GUEST.with(|(ram, device)| {
+            ram.write(0, &[0; RAM]);
+            for step in steps.take_while(|step| step[0] == 6) {
+                let at = usize::from(u16::from_le_bytes([step[1], step[2]]));
+                ram.write(at, &step[3..]);
+            }
+            let parts = [0, 4096, 8192].map(|at| ram.user(at));
+            let mut receiver = device.receiver(8, parts, Agreed::ALL).unwrap();
+            assert_eq!(receiver.begin(), Ok(2));
+            let mut to = [0; 2048];
+            assert_eq!(receiver.read(&mut to), Ok(Some(Got::Frame(88))));
+        });
+    }
+
+    /// Two chains: a buffer to transmit, and a buffer to receive into.
+    fn seed() -> Vec<u8> {
+        let mut seed = vec![0b1111, 3];
+        for part in [0_u16, 256, 512] {
+            seed.extend(part.to_le_bytes());
+        }
+        let mut step = |what: u8, at: u16, value: u64| {
+            seed.push(what);
+            seed.extend(at.to_le_bytes());
+            seed.extend(value.to_le_bytes());
+        };
+        let guest = 0x4000_0000_u64;
+        step(6, 0, guest + 16_384);
+        step(6, 8, 100);
+        step(6, 16, guest + 20_000);
+        step(6, 24, 2000 | 2 << 32);
+        step(6, 4096, 2 << 16 | 1 << 48);
+        step(0, 1500, 0);
+        step(2, 0, 0);
+        step(6, 4096, 1 << 16 | 1 << 32);
+        step(1, 60, 0);
+        step(0, 1500, 0);
+        seed
+    }
+}
