@@ -4,6 +4,7 @@ use flowyard_testkit::harness;
 
 mod edges;
 mod etherparse;
+mod fc;
 mod headers;
 mod oracle;
 mod robust;
@@ -11,6 +12,7 @@ mod robust;
 flowyard_testkit::tests! {
     mod edges,
     mod etherparse,
+    mod fc,
     mod headers,
     mod oracle,
     mod robust,
