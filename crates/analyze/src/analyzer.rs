@@ -210,7 +210,8 @@ impl Analyzer {
                 let of = PacketOf { capture: file.into(), number, received: packet.received };
                 let outer = Headers::parse(record.link, bytes);
                 let rest = bytes.get(outer.l3 as usize..).unwrap_or_default();
-                let kind = describe(outer.eth_type, rest);
+                let sizes = self.setup.adapter.capabilities().fcoe;
+                let kind = describe(outer.eth_type, rest, sizes);
                 return Ok(Target { packet, hashed, of: Some(of), kind });
             }
             packets += burst.len() as u64;
@@ -407,10 +408,10 @@ impl Counts {
         }
         match outer.eth_type {
             fc::ETHER_TYPE => {
-                self.special.storage(bytes.get(outer.l3 as usize..).unwrap_or_default())
+                self.special.storage(bytes.get(outer.l3 as usize..).unwrap_or_default());
             }
             ncsi::ETHER_TYPE => {
-                self.special.control(bytes.get(outer.l3 as usize..).unwrap_or_default())
+                self.special.control(bytes.get(outer.l3 as usize..).unwrap_or_default());
             }
             _ => {}
         }

@@ -174,16 +174,25 @@ fn title(frame: &Control<'_>) -> String {
 }
 
 /// A frame for storage or management in sentences; none for other frames. `bytes` follow the EtherType.
-pub(crate) fn describe(eth_type: u16, bytes: &[u8]) -> Vec<String> {
+pub(crate) fn describe(eth_type: u16, bytes: &[u8], sizes: Option<Sizes>) -> Vec<String> {
     match eth_type {
         flowyard_wire::ncsi::ETHER_TYPE => vec![match Control::parse(bytes) {
             None => "An NC-SI control frame that is cut short.".to_owned(),
             Some(frame) => control_text(&frame),
         }],
-        flowyard_wire::fc::ETHER_TYPE => vec![match FcFrame::parse(bytes) {
-            None => "An FCoE frame that is cut short.".to_owned(),
-            Some(frame) => storage_text(&frame),
-        }],
+        flowyard_wire::fc::ETHER_TYPE => match FcFrame::parse(bytes) {
+            None => vec!["An FCoE frame that is cut short.".to_owned()],
+            Some(frame) => {
+                let entry = sizes.map(|sizes| {
+                    let entry = frame.header.ox_id % u16::from(sizes.redirection.max(1));
+                    format!(
+                        "The FCoE redirection table of the adapter gives it the queue of entry {entry} of {} (FCRETA, by the low bits of OX_ID), if the table is on.",
+                        sizes.redirection
+                    )
+                });
+                std::iter::once(storage_text(&frame)).chain(entry).collect()
+            }
+        },
         flowyard_wire::fc::FIP => {
             vec!["A frame of the FCoE initialization protocol (FIP).".to_owned()]
         }

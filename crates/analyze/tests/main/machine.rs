@@ -238,6 +238,11 @@ fn a_read_is_placed_directly() {
     assert_eq!(found.headers, 1, "the status");
     assert_eq!(found.refused["exchange number too large"], 1);
     assert_eq!((found.whole["no context"], found.errors["BADCRC"]), (8, 1));
+    let mut analyzer = Analyzer::new(setup("x520", vec![Spec::Rss])).unwrap();
+    let target = analyzer.read_to("test", &mut frames(&list), 3).unwrap();
+    let kind = analyzer.explain(&target, &Question::default()).kind;
+    assert!(kind[0].contains("data") && kind[0].contains("sequence 1 frame 1"), "{kind:?}");
+    assert!(kind[1].contains("entry 5 of 8"), "{kind:?}");
     // The X550 has 2048 contexts, others none that a source names.
     let more = analyze(setup("x550", vec![Spec::Rss]), &mut frames(&list)).storage.unwrap();
     assert_eq!((more.exchanges, more.placed_bytes), (2, 20_000));
