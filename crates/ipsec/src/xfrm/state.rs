@@ -208,7 +208,9 @@ impl Draft {
             match word {
                 "type" if words.value(word)? == "espinudp" => {}
                 "type" => {
-                    return Err(words.error("this encapsulation is not implemented", "use espinudp"));
+                    return Err(
+                        words.error("this encapsulation is not implemented", "use espinudp")
+                    );
                 }
                 "sport" => encap.sport = words.parse(word)?,
                 "dport" => encap.dport = words.parse(word)?,

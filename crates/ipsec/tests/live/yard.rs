@@ -34,7 +34,13 @@ pub(crate) struct Yard {
 
 impl Yard {
     /// Starts a gateway of two cores between `inside` and `outside` in `net`.
-    pub(crate) fn start(net: &Net, folder: &Path, state: &str, policy: &str, macs: [&str; 2]) -> Self {
+    pub(crate) fn start(
+        net: &Net,
+        folder: &Path,
+        state: &str,
+        policy: &str,
+        macs: [&str; 2],
+    ) -> Self {
         let [client, guest] = macs;
         let config = format!(
             r#"
@@ -125,9 +131,11 @@ impl Yard {
     /// A counter of the SA with this SPI, from the JSON of `flowyard show sas`.
     pub(crate) fn counter(&self, spi: u32, name: &str) -> u64 {
         let all: serde_json::Value = serde_json::from_str(&self.show(&["sas", "--json"])).unwrap();
-        let sas = all.pointer("/sas").or_else(|| all.pointer("/data/sas")).and_then(|sas| sas.as_array());
+        let sas =
+            all.pointer("/sas").or_else(|| all.pointer("/data/sas")).and_then(|sas| sas.as_array());
         let sa = sas.and_then(|sas| sas.iter().find(|sa| sa["spi"] == spi));
-        sa.and_then(|sa| sa["counters"][name].as_u64()).unwrap_or_else(|| panic!("{spi} {name}: {all}"))
+        sa.and_then(|sa| sa["counters"][name].as_u64())
+            .unwrap_or_else(|| panic!("{spi} {name}: {all}"))
     }
 }
 
