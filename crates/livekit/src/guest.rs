@@ -198,6 +198,13 @@ impl Guest {
         &self.net
     }
 
+    /// Kills QEMU with signal 9.
+    pub fn kill(&mut self) {
+        // Neither fails unless QEMU has ended already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+
     /// Runs a line in the guest's shell. Returns its exit status and what it printed.
     ///
     /// # Panics
@@ -278,8 +285,6 @@ pub fn send(net: &Net, frames: Vec<Vec<u8>>, pause: Duration) {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Neither fails unless QEMU has ended already.
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
+        self.kill();
     }
 }

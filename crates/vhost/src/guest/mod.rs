@@ -6,11 +6,13 @@
 mod driver;
 mod front;
 mod packed;
+mod ram;
 mod split;
 
-pub use driver::{Buffer, DriverRing, Ram};
+pub use driver::DriverRing;
 pub use front::{Adapter, Wish};
 pub use packed::PackedRing;
+pub use ram::{Buffer, Ram};
 pub use split::SplitRing;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Buffer, Ram};
+use super::ram::{Buffer, Ram};
 
 /// Bits of a descriptor's flags.
 const AVAIL: u16 = 0x80;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Buffer, Ram};
+use super::ram::{Buffer, Ram};
 
 /// The driver's side of a split ring.
 #[derive(Debug)]

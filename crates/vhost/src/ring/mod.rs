@@ -191,7 +191,7 @@ pub(crate) trait Ring: Sized {
     /// Asks for no kicks. Returns where the ring begins.
     fn start(&mut self) -> Cursor;
 
-    /// Leaves the ring to others. Returns what the front end is told as its base.
+    /// Leaves the ring to others. Returns the base that the front end receives.
     fn stop(self) -> u32;
 
     /// Finds out how many entries the guest has made available.

@@ -37,7 +37,7 @@ fn iperf3() -> PathBuf {
 /// After a kill, pings are answered within this time, in which QEMU connects again, and guests of QEMU
 /// without KVM need most of it.
 const BOUND: Duration = Duration::from_secs(30);
-/// Each of so many kills is one of a guest.
+/// Each fifth kill is one of a guest.
 const GUESTS: usize = 5;
 
 /// The guest with this number at this socket, with an address on `eth0` and one on VLAN 7. The first guest has
@@ -95,38 +95,9 @@ fn two_guests_talk_and_survive_kill_9_of_the_yard_and_of_each_other() {
     }
     let said = one.sh("iperf3 -c 10.9.0.2 -u -b 20M -t 3 | grep receiver");
     note!("iperf3 -u: {said}");
-    // Kills of the yard, of the guest in the east, and of the one in the west.
-    let mut times: [Vec<Duration>; 3] = Default::default();
-    for round in 1..=rounds() {
-        let (at, what) = match round {
-            _ if round % GUESTS != 0 => {
-                yard.kill();
-                yard = Yard::start(folder.path(), &text);
-                (0, "the yard")
-            }
-            _ if round % (2 * GUESTS) != 0 => {
-                drop(two);
-                two = boot(&image, east.clone(), 2, true);
-                (1, "the guest in the east")
-            }
-            _ => {
-                drop(one);
-                one = boot(&image, west.clone(), 1, false);
-                (2, "the guest in the west")
-            }
-        };
-        times[at].push(talks(&mut one, &format!("kill -9 {round}, of {what}")));
-    }
-    for (what, mut times) in
-        ["the yard", "the guest in the east", "the guest in the west"].into_iter().zip(times)
-    {
-        times.sort_unstable();
-        let (median, longest) = (times.get(times.len() / 2), times.last());
-        note!(
-            "{} kills of {what}: 3 pings were answered after {median:.1?}, at most {longest:.1?}",
-            times.len()
-        );
-    }
+    let mut all = All { yard, one, two };
+    all.survive(folder.path(), &text, &image);
+    let All { yard, mut one, two } = all;
     // A driver that resets its device.
     one.sh("echo virtio0 > /sys/bus/virtio/drivers/virtio_net/unbind; echo virtio0 > /sys/bus/virtio/drivers/virtio_net/bind");
     one.sh("ip link set eth0 up; ip addr add 10.9.0.1/24 dev eth0");
@@ -136,4 +107,50 @@ fn two_guests_talk_and_survive_kill_9_of_the_yard_and_of_each_other() {
     note!("{report}");
     drop(two);
     image.delete();
+}
+
+/// What may be killed.
+struct All {
+    yard: Yard,
+    one: Guest,
+    two: Guest,
+}
+
+impl All {
+    /// Kills the yard, and each fifth time one of the guests, and starts it again. They talk again each time.
+    fn survive(&mut self, folder: &Path, text: &str, image: &Image) {
+        // Of the yard, of the guest in the east, and of the one in the west.
+        let mut times: [Vec<Duration>; 3] = Default::default();
+        let names = ["the yard", "the guest in the east", "the guest in the west"];
+        for round in 1..=rounds() {
+            let at = match round {
+                _ if round % GUESTS != 0 => 0,
+                _ if round % (2 * GUESTS) != 0 => 1,
+                _ => 2,
+            };
+            match at {
+                0 => {
+                    self.yard.kill();
+                    self.yard = Yard::start(folder, text);
+                }
+                1 => {
+                    self.two.kill();
+                    self.two = boot(image, folder.join("east.sock"), 2, true);
+                }
+                _ => {
+                    self.one.kill();
+                    self.one = boot(image, folder.join("west.sock"), 1, false);
+                }
+            }
+            times[at].push(talks(&mut self.one, &format!("kill -9 {round}, of {}", names[at])));
+        }
+        for (name, mut times) in names.into_iter().zip(times) {
+            times.sort_unstable();
+            let (median, longest) = (times.get(times.len() / 2), times.last());
+            let count = times.len();
+            note!(
+                "{count} kills of {name}: 3 pings were answered after {median:.1?}, at most {longest:.1?}"
+            );
+        }
+    }
 }

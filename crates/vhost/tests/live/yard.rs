@@ -117,7 +117,7 @@ impl Yard {
     }
 
     /// Kills it with signal 9.
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

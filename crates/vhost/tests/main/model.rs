@@ -112,11 +112,7 @@ proptest! {
                 taken.push(head);
                 slots += count;
                 prop_assert_eq!(ring.used(&ram), None, "nothing is shown before the end of a burst");
-                let wanted = match frame.len() {
-                    0 => Got::Empty,
-                    len if len <= room => Got::Frame(len),
-                    _ => Got::TooLong,
-                };
+                let wanted = got_of(frame.len(), room);
                 prop_assert_eq!(got, Some(wanted));
                 if wanted == Got::Frame(frame.len()) {
                     prop_assert_eq!(&to[..frame.len()], &frame[..]);
@@ -146,7 +142,7 @@ proptest! {
         let mut device = open(&ram, &ring);
         let place = 4096 * 16 - 6000;
         let (mut number, mut at) = (0_u8, place);
-        let mut model: VecDeque<(u16, Vec<Buffer>, usize)> = VecDeque::new();
+        let mut model: VecDeque<Waiting> = VecDeque::new();
         for (chains, frames, more, restarts) in steps {
             if restarts {
                 device = open(&ram, &ring);
@@ -165,9 +161,7 @@ proptest! {
                     model.push_back((head, buffers, slots));
                 }
             }
-            let units = |chain: &(u16, Vec<Buffer>, usize)| if agreed.packed { chain.2 } else { 1 };
-            let ahead: usize = model.iter().map(units).sum();
-            prop_assert_eq!(usize::from(device.begin().unwrap()), ahead);
+            prop_assert_eq!(usize::from(device.begin().unwrap()), ahead(&model, agreed));
             if let Some(more) = more {
                 ring.delay_calls(&ram, more);
             }
@@ -176,22 +170,7 @@ proptest! {
                 number = number.wrapping_add(1);
                 let frame: Vec<u8> = (0..len).map(|byte| (byte as u8) ^ number).collect();
                 let total = agreed.header() + len;
-                let room = |chain: &(u16, Vec<Buffer>, usize)| chain.1.iter().map(|buffer| buffer.len).sum::<usize>();
-                // How many chains it needs.
-                let mut needed = 0;
-                let mut sum = 0;
-                while sum < total && needed < model.len() && (needed == 0 || agreed.mergeable) {
-                    sum += room(&model[needed]);
-                    needed += 1;
-                }
-                let ahead: usize = model.iter().map(units).sum();
-                let wanted = if sum >= total {
-                    Sent::Done
-                } else if model.is_empty() || agreed.mergeable && ahead < usize::from(size) {
-                    Sent::Full
-                } else {
-                    Sent::TooLong
-                };
+                let (wanted, needed) = fate(&model, agreed, total);
                 prop_assert_eq!(device.write(&frame).unwrap(), wanted);
                 if wanted == Sent::Done {
                     let mut header = vec![0; agreed.header()];
@@ -207,23 +186,64 @@ proptest! {
             prop_assert_eq!(calls, is_called(agreed, more, all().count(), all().map(|chain| chain.2).sum()));
             ring.allow_calls(&ram);
             for (chains, bytes) in written {
-                let mut rest = &bytes[..];
-                for (head, buffers, _) in chains {
-                    let room: usize = buffers.iter().map(|buffer| buffer.len).sum();
-                    prop_assert_eq!(ring.used(&ram), Some((head, room.min(rest.len()))));
-                    for buffer in buffers {
-                        let (now, later) = rest.split_at(rest.len().min(buffer.len));
-                        let mut there = vec![0; now.len()];
-                        ram.read(buffer.at, &mut there);
-                        prop_assert_eq!(&there[..], now);
-                        rest = later;
-                    }
-                }
-                prop_assert!(rest.is_empty());
+                has_received(&ram, &mut ring, &chains, &bytes);
             }
             prop_assert_eq!(ring.used(&ram), None);
         }
     }
+}
+
+/// A chain that waits in a ring for the guest: its name, its buffers, and the descriptors of the ring in it.
+type Waiting = (u16, Vec<Buffer>, usize);
+
+/// What the device sees ahead: chains, or descriptors of a packed ring.
+fn ahead(model: &VecDeque<Waiting>, agreed: Agreed) -> usize {
+    model.iter().map(|chain| if agreed.packed { chain.2 } else { 1 }).sum()
+}
+
+/// What becomes of a frame of `len` bytes.
+const fn got_of(len: usize, room: usize) -> Got {
+    match len {
+        0 => Got::Empty,
+        _ if len <= room => Got::Frame(len),
+        _ => Got::TooLong,
+    }
+}
+
+fn room(buffers: &[Buffer]) -> usize {
+    buffers.iter().map(|buffer| buffer.len).sum()
+}
+
+/// What becomes of a frame of `total` bytes with its header, and how many chains it needs.
+fn fate(model: &VecDeque<Waiting>, agreed: Agreed, total: usize) -> (Sent, usize) {
+    let (mut needed, mut sum) = (0, 0);
+    while sum < total && needed < model.len() && (needed == 0 || agreed.mergeable) {
+        sum += room(&model[needed].1);
+        needed += 1;
+    }
+    let may_come = agreed.mergeable && ahead(model, agreed) < usize::from(size(agreed));
+    let sent = match (sum >= total, model.is_empty() || may_come) {
+        (true, _) => Sent::Done,
+        (false, true) => Sent::Full,
+        (false, false) => Sent::TooLong,
+    };
+    (sent, needed)
+}
+
+/// The driver gets these chains back, with `bytes` in their buffers.
+fn has_received(ram: &Ram, ring: &mut DriverRing, chains: &[Waiting], bytes: &[u8]) {
+    let mut rest = bytes;
+    for (head, buffers, _) in chains {
+        assert_eq!(ring.used(ram), Some((*head, room(buffers).min(rest.len()))));
+        for buffer in buffers {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len));
+            let mut there = vec![0; now.len()];
+            ram.read(buffer.at, &mut there);
+            assert_eq!(there, now);
+            rest = later;
+        }
+    }
+    assert!(rest.is_empty());
 }
 
 /// The position of an indirect table, which no other frame that waits uses.
