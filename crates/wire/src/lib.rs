@@ -3,7 +3,7 @@
 //! [`Headers::parse`] parses the outermost level of a captured frame, [`Headers::inner`] the next level
 //! inside a tunnel. Both accept any bytes; [`Headers::fault`] is the reason if parsing stopped early.
 //! [`checksum`] has the checksum functions, and [`Headers::transport_checksum`] verifies a packet.
-//! [`edit`] changes header fields in place.
+//! [`edit`] changes header fields in place. [`offload`] says what is left to do to a frame before it is on a wire.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
@@ -13,6 +13,7 @@ mod fault;
 mod headers;
 mod ip;
 mod link;
+pub mod offload;
 mod other_links;
 mod parse;
 pub mod quic;
@@ -25,6 +26,6 @@ mod walk;
 pub use fault::Fault;
 pub use headers::{Fragment, Headers, Labels, Net, Next, Tags};
 pub use link::LinkType;
-pub use verify::Verdict;
+pub use offload::{Offload, Refused, Segment, Verdict, Verdicts};
 pub use view::Icmp;
 pub use walk::is_tag;

@@ -3,42 +3,23 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::{
-    Headers, Net,
+    Headers, Net, Verdict,
     checksum::{transport_checksum, verify_ipv4_header, verify_sctp},
     ip::{extension_size, is_extension, proto},
 };
 
-/// The result of verifying a checksum.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The checksum is correct.
-    Good,
-    /// The checksum is wrong: the packet is damaged, or was captured before checksum offload.
-    Bad,
-    /// The sender did not compute it (UDP over IPv4, field zero).
-    Absent,
-    /// It cannot be verified: a fragment, a packet cut by the capture, a protocol without checksum.
-    Unknown,
-}
-
-impl Verdict {
-    const fn of(good: bool) -> Self {
-        if good { Self::Good } else { Self::Bad }
-    }
-}
-
 impl Headers {
-    /// Verifies the IPv4 header checksum; `Unknown` outside IPv4.
+    /// Verifies the IPv4 header checksum; `NotChecked` outside IPv4.
     #[must_use]
     pub fn ipv4_checksum(&self, bytes: &[u8]) -> Verdict {
         let l3 = self.l3 as usize;
         let Some(first) = bytes.get(l3).filter(|_| self.net == Net::Ipv4) else {
-            return Verdict::Unknown;
+            return Verdict::NotChecked;
         };
         let size = usize::from(first & 0xf) * 4;
         bytes
             .get(l3..l3 + size)
-            .map_or(Verdict::Unknown, |header| Verdict::of(verify_ipv4_header(header)))
+            .map_or(Verdict::NotChecked, |header| Verdict::of(verify_ipv4_header(header)))
     }
 
     /// Verifies the checksum of TCP, UDP, SCTP, ICMP or ICMPv6. It covers the whole datagram, so this
@@ -49,12 +30,12 @@ impl Headers {
             // The field is zero even if the rest was not captured.
             let at = self.l4 as usize + 6;
             match (self.net, bytes.get(at..at + 2)) {
-                (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,
+                (Net::Ipv4, Some([0, 0])) => return Verdict::NotChecked,
                 (Net::Ipv6, Some([0, 0])) => return Verdict::Bad, // RFC 8200 section 8.1
                 _ => {}
             }
         }
-        let Some(segment) = self.segment(bytes) else { return Verdict::Unknown };
+        let Some(segment) = self.segment(bytes) else { return Verdict::NotChecked };
         match (self.proto, self.net) {
             (proto::SCTP, _) if segment.len() >= 12 => Verdict::of(verify_sctp(segment)),
             (proto::ICMP, Net::Ipv4) if segment.len() >= 4 => {
@@ -63,7 +44,7 @@ impl Headers {
             (proto::TCP, _) if segment.len() >= 20 => self.pseudo(bytes, segment),
             (proto::UDP, _) if segment.len() >= 8 => self.pseudo(bytes, segment),
             (proto::ICMPV6, Net::Ipv6) if segment.len() >= 4 => self.pseudo(bytes, segment),
-            _ => Verdict::Unknown,
+            _ => Verdict::NotChecked,
         }
     }
 
@@ -72,7 +53,7 @@ impl Headers {
             (Some(src), Some(dst)) => {
                 Verdict::of(transport_checksum(src, dst, self.proto, segment) == 0)
             }
-            _ => Verdict::Unknown,
+            _ => Verdict::NotChecked,
         }
     }
 
@@ -218,7 +199,7 @@ mod tests {
                 "no remaining hops"
             );
         }
-        assert_eq!(verdict(&packet(43, &hop(3, 1), src, dst)), Verdict::Unknown);
+        assert_eq!(verdict(&packet(43, &hop(3, 1), src, dst)), Verdict::NotChecked);
         let home = [&[17, 2, 1, 2, 0, 0, 0xc9, 16][..], &[0xcc; 16]].concat();
         assert_eq!(verdict(&packet(60, &home, far, dst)), Verdict::Good);
         assert_eq!(verdict(&packet(60, &home, src, dst)), Verdict::Bad);
@@ -231,14 +212,14 @@ mod tests {
         v6[46..48].fill(0);
         assert_eq!(verdict(&v6), Verdict::Bad);
         let v4 = [&[0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0][..], &[1; 8], &v6[40..]].concat();
-        assert_eq!(verdict(&v4), Verdict::Absent);
+        assert_eq!(verdict(&v4), Verdict::NotChecked);
     }
 
     #[test]
     fn a_cut_packet_is_unknown() {
         let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
         let whole = packet(17, &[], src, dst);
-        assert_eq!(verdict(&whole[..whole.len() - 1]), Verdict::Unknown);
+        assert_eq!(verdict(&whole[..whole.len() - 1]), Verdict::NotChecked);
         let mut more = whole.clone();
         more.push(0xee); // padding is not summed
         assert_eq!(verdict(&more), Verdict::Good);
@@ -281,7 +262,7 @@ mod tests {
         for (kind, words) in [(0, 1), (2, 1), (4, 1), (0, 0)] {
             let mut route = vec![17, words, kind, 1];
             route.resize(8 + 8 * usize::from(words), 0xcc);
-            assert_eq!(verdict(&packet(43, &route, src, dst)), Verdict::Unknown, "{kind}");
+            assert_eq!(verdict(&packet(43, &route, src, dst)), Verdict::NotChecked, "{kind}");
         }
     }
 
@@ -306,7 +287,7 @@ mod tests {
                 ipv6.extend([1; 32]);
                 for (has, mut bytes) in [(v4, ipv4), (v6, ipv6)] {
                     bytes.extend(&segment);
-                    let want = if has && len == least { Verdict::Bad } else { Verdict::Unknown };
+                    let want = if has && len == least { Verdict::Bad } else { Verdict::NotChecked };
                     assert_eq!(verdict(&bytes), want, "protocol {proto}, {len} bytes, {bytes:x?}");
                 }
             }
@@ -341,7 +322,7 @@ mod tests {
                 damaged[l3 + header + 7] ^= 1;
                 assert_eq!(check(&damaged), (Verdict::Good, Verdict::Bad), "{words} words");
                 let cut = &bytes[..l3 + header - 1];
-                assert_eq!(check(cut), (Verdict::Unknown, Verdict::Unknown), "{words} words");
+                assert_eq!(check(cut), (Verdict::NotChecked, Verdict::NotChecked), "{words} words");
             }
         }
     }
@@ -354,12 +335,15 @@ mod tests {
             let bytes = packet(44, &[17, 0, 0, word, 0, 0, 0, 1], src, dst);
             let headers = Headers::parse(LinkType::RawIp, &bytes);
             assert_eq!(headers.segment(&bytes).is_some(), is_whole, "{word}");
-            let want = if is_whole { Verdict::Good } else { Verdict::Unknown };
+            let want = if is_whole { Verdict::Good } else { Verdict::NotChecked };
             assert_eq!(headers.transport_checksum(&bytes), want, "{word}");
         }
         let arp = [&[2; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[9; 20]].concat();
         let headers = Headers::parse(LinkType::Ethernet, &arp);
-        assert_eq!((headers.segment(&arp), headers.ipv4_checksum(&arp)), (None, Verdict::Unknown));
+        assert_eq!(
+            (headers.segment(&arp), headers.ipv4_checksum(&arp)),
+            (None, Verdict::NotChecked)
+        );
     }
 
     /// A length of zero means up to the end of the captured bytes.

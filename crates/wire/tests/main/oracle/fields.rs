@@ -117,8 +117,8 @@ fn verdict(verdict: Verdict) -> String {
     let number = match verdict {
         Verdict::Bad => 0,
         Verdict::Good => 1,
-        Verdict::Unknown => 2,
-        Verdict::Absent => 3,
+        Verdict::NotChecked => 2,
+        Verdict::Partial => 5,
     };
     number.to_string()
 }
