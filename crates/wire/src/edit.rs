@@ -18,7 +18,7 @@
 
 use std::net::IpAddr;
 
-use crate::checksum::{Sum, crc32c_of_change};
+use crate::checksum::{self, Sum, crc32c_of_change};
 use crate::ip::proto;
 use crate::{Headers, Net};
 
@@ -188,7 +188,7 @@ impl Packet {
     /// data changed. `old` and `new` are the sums of the changed 16-bit words, or of more words.
     pub fn sum_changed(&self, bytes: &mut [u8], old: Sum, new: Sum) {
         if let Some(check) = self.checksum_at(bytes, true) {
-            update(bytes, check, &(!old.finish()).to_be_bytes(), &(!new.finish()).to_be_bytes());
+            update(bytes, check, old, new);
             self.avoid_zero(bytes, check);
         }
     }
@@ -201,8 +201,9 @@ impl Packet {
         old: &[u8; N],
         new: &[u8; N],
     ) {
+        const { assert!(N.is_multiple_of(2)) };
         if let Some(check) = self.checksum_at(bytes, false) {
-            update(bytes, check, old, new);
+            update(bytes, check, Sum::ZERO.bytes(old), Sum::ZERO.bytes(new));
             self.avoid_zero(bytes, check);
         }
     }
@@ -298,23 +299,18 @@ pub fn replace<const N: usize>(
     new: [u8; N],
     check: usize,
 ) -> Option<[u8; N]> {
+    const { assert!(N.is_multiple_of(2)) };
     let old = std::mem::replace(chunk_mut(bytes, at)?, new);
-    update(bytes, check, &old, &new);
+    update(bytes, check, Sum::ZERO.bytes(&old), Sum::ZERO.bytes(&new));
     Some(old)
 }
 
-/// Updates the Internet checksum at `check` after a change of bytes that it covers: RFC 1624, equation 3,
-/// for all words at once.
+/// Updates the Internet checksum at `check` after a change of words that it covers.
 #[inline]
-fn update<const N: usize>(bytes: &mut [u8], check: usize, old: &[u8; N], new: &[u8; N]) {
-    const { assert!(N.is_multiple_of(2)) };
-    let Some(field) = chunk_mut(bytes, check) else { return };
-    let sum = |bytes: &[u8; N], flip: u16| -> u64 {
-        let words = bytes.as_chunks::<2>().0.iter();
-        words.map(|word| u64::from(u16::from_be_bytes(*word) ^ flip)).sum()
-    };
-    let stored = Sum::ZERO.word(u64::from(!u16::from_be_bytes(*field)));
-    *field = stored.word(sum(old, 0xffff)).word(sum(new, 0)).finish().to_be_bytes();
+fn update(bytes: &mut [u8], check: usize, old: Sum, new: Sum) {
+    if let Some(field) = chunk_mut(bytes, check) {
+        *field = checksum::update(u16::from_be_bytes(*field), old, new).to_be_bytes();
+    }
 }
 
 #[inline]
