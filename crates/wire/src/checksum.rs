@@ -11,7 +11,7 @@ mod wide;
 /// A one's complement sum of 16-bit words in network order, not yet folded.
 ///
 /// Pieces may be added in any order, if each but the last has an even number of bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
@@ -49,6 +49,23 @@ impl Sum {
         Self(sum + carry as u64)
     }
 
+    /// The sum of both, each of whole words but the last.
+    #[must_use]
+    #[inline]
+    pub const fn plus(self, other: Self) -> Self {
+        self.word(other.0)
+    }
+
+    /// Adds an address, as it is in a pseudo header.
+    #[must_use]
+    #[inline]
+    pub fn address(self, ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(v4) => self.bytes(&v4.octets()),
+            IpAddr::V6(v6) => self.bytes(&v6.octets()),
+        }
+    }
+
     /// The checksum: the complement of the folded sum.
     #[must_use]
     #[inline]
@@ -83,11 +100,7 @@ pub fn verify_ipv4_header(header: &[u8]) -> bool {
 /// family.
 #[must_use]
 pub fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, segment: &[u8]) -> u16 {
-    let add = |sum: Sum, ip: IpAddr| match ip {
-        IpAddr::V4(v4) => sum.bytes(&v4.octets()),
-        IpAddr::V6(v6) => sum.bytes(&v6.octets()),
-    };
-    let pseudo = add(add(Sum::ZERO, src), dst).word(proto.into());
+    let pseudo = Sum::ZERO.address(src).address(dst).word(proto.into());
     pseudo.word(segment.len() as u64).bytes(segment).finish()
 }
 

@@ -17,6 +17,7 @@ pub mod offload;
 mod other_links;
 mod parse;
 pub mod quic;
+pub mod segment;
 mod transport;
 mod tunnel;
 mod verify;

@@ -17,7 +17,7 @@
 use std::fmt;
 
 use crate::ip::proto;
-use crate::{Headers, LinkType, Net};
+use crate::{Headers, LinkType, Net, checksum};
 
 /// What is known of one checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -157,6 +157,8 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
 const GSO_ECN: u8 = 0x80;
+/// The offset of the checksum in the header of SCTP.
+const SCTP_CHECKSUM: usize = 8;
 
 impl Offload {
     /// Nothing is left to do.
@@ -334,6 +336,35 @@ impl Offload {
         }
         header
     }
+}
+
+/// Completes the partial checksum of `frame`, if `offload` has one: over all bytes from the transport header to
+/// the end of the frame, as the specification says. Returns false, and changes nothing, if the field is not in the
+/// frame.
+///
+/// A field at offset 8 is that of SCTP, whose CRC-32C is computed as if the field were zero; no other transport
+/// has its checksum there. A sum of zero is stored as 0xffff, as the kernel does for all protocols.
+pub fn complete(frame: &mut [u8], offload: Offload) -> bool {
+    if !offload.has(Offload::PARTIAL) {
+        return true;
+    }
+    let Some(covered) = frame.get_mut(offload.checksum_start.into()..) else { return false };
+    let offset = usize::from(offload.checksum_offset);
+    if offset == SCTP_CHECKSUM {
+        let Some((header, chunks)) = covered.split_first_chunk_mut::<12>() else { return false };
+        let crc = checksum::crc32c(&[&header[..8], &[0; 4], chunks]);
+        header[8..].copy_from_slice(&crc.to_le_bytes());
+        return true;
+    }
+    if covered.len() < offset + 2 {
+        return false;
+    }
+    let sum = match checksum::checksum(covered) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    covered[offset..offset + 2].copy_from_slice(&sum.to_be_bytes());
+    true
 }
 
 #[cfg(test)]
