@@ -8,6 +8,7 @@ use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
+use crate::checksums::Checksums;
 use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{FlowLoad, Flows, Role};
@@ -98,6 +99,7 @@ fn numbers(number: u64, packets: u64) -> String {
 struct Counts {
     traffic: Traffic,
     faults: [u64; Fault::COUNT],
+    checksums: Checksums,
 }
 
 impl Analyzer {
@@ -316,6 +318,7 @@ impl Analyzer {
     fn traffic(&mut self) -> Traffic {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
+        traffic.checksums = self.counts.checksums.summary();
         traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
         traffic.parse_errors = Fault::ALL
             .iter()
@@ -384,6 +387,7 @@ impl Counts {
         if let Some(fault) = outer.fault {
             self.faults[fault.index()] += 1;
         }
+        self.checksums.see(&outer, bytes);
         let mut seen = outer;
         if let Some(inner) = outer.inner(bytes) {
             traffic.tunnelled += 1;

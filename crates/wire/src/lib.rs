@@ -7,6 +7,7 @@
 //! [`edit`] changes header fields in place. [`offload`] says what is left to do to a frame before it is on a wire.
 
 pub mod checksum;
+pub mod coalesce;
 pub mod edit;
 mod fast_path;
 mod fault;
@@ -28,5 +29,6 @@ pub use fault::Fault;
 pub use headers::{Fragment, Headers, Labels, Net, Next, Tags};
 pub use link::LinkType;
 pub use offload::{Offload, Refused, Segment, Verdict, Verdicts};
+pub use verify::Ends;
 pub use view::Icmp;
 pub use walk::is_tag;

@@ -24,12 +24,12 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::checksum::{Sum, checksum};
-use crate::{Net, Offload, Segment};
+use crate::checksum::Sum;
+use crate::{Offload, Segment};
 
-mod levels;
+pub(crate) mod levels;
 
-use levels::{Level, Levels, Upper};
+use levels::{Levels, Upper};
 
 /// Why a frame cannot be cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -182,22 +182,12 @@ impl Cut {
         out.copy_from_slice(&frame[..self.headers]);
         let is_last = payload.end == self.end;
         self.number(out, n, is_last, payload.len());
-        let mut sum = self.transport(out, &frame[payload.clone()]);
-        let len = self.headers + payload.len();
-        for at in (0..self.levels.count()).rev() {
-            let level = self.levels.get(at);
-            let id = if at + 1 == self.levels.count() {
-                Offload::FIXED_ID
-            } else {
-                Offload::FIXED_OUTER_ID
-            };
-            let step = if self.flags & id == 0 { n as u16 } else { 0 };
-            level.set_lengths(out, len, step);
-            if let Some(around) = at.checked_sub(1) {
-                let around = self.levels.get(around);
-                sum = around.set_checksum(out, level.l4(), len, sum);
-            }
-        }
+        let sum = self.transport(out, &frame[payload.clone()]);
+        let (len, last) = (self.headers + payload.len(), self.levels.count() - 1);
+        self.levels.finish(out, len, sum, |at| {
+            let fixed = if at == last { Offload::FIXED_ID } else { Offload::FIXED_OUTER_ID };
+            if self.flags & fixed == 0 { n as u16 } else { 0 }
+        });
         true
     }
 
@@ -240,53 +230,5 @@ impl Cut {
     }
 }
 
-impl Level {
-    /// The length fields of a segment of `len` bytes, the IPv4 identification, and the IPv4 checksum.
-    fn set_lengths(&self, out: &mut [u8], len: usize, step: u16) {
-        let l3 = self.l3();
-        match self.net {
-            Net::Ipv4 => {
-                levels::put(out, l3 + 2, (len - l3) as u16);
-                levels::put(out, l3 + 4, levels::get(out, l3 + 4).wrapping_add(step));
-                levels::put(out, l3 + 10, 0);
-                let end = l3 + usize::from(out[l3] & 0xf) * 4;
-                levels::put(out, l3 + 10, checksum(&out[l3..end]));
-            }
-            _ => levels::put(out, l3 + 4, (len - l3 - 40) as u16),
-        }
-        if self.pppoe {
-            // The length counts from the PPP protocol number, right in front of IP.
-            levels::put(out, l3 - 4, (len - l3 + 2) as u16);
-        }
-    }
-
-    /// The lengths of this level's tunnel header, and then its checksum. `sum` is the sum of what is behind the
-    /// transport header of the level inside, at `inner`. Returns the sum from this level's own.
-    fn set_checksum(&self, out: &mut [u8], inner: usize, len: usize, sum: Sum) -> Sum {
-        let l4 = self.l4();
-        if let Upper::Udp(_) | Upper::Gtp(_) = self.upper {
-            levels::put(out, l4 + 4, (len - l4) as u16);
-        }
-        if let Upper::Gtp(_) = self.upper {
-            levels::put(out, l4 + 10, (len - l4 - 16) as u16);
-        }
-        let (field, pseudo) = match self.upper {
-            Upper::Udp(Some(pseudo)) | Upper::Gtp(Some(pseudo)) => {
-                (l4 + 6, pseudo.word((len - l4) as u64))
-            }
-            Upper::Gre { sum: true } => (l4 + 4, Sum::ZERO),
-            _ => return sum.bytes(&out[l4..inner]),
-        };
-        levels::put(out, field, 0);
-        let sum = sum.bytes(&out[l4..inner]);
-        let check = match pseudo.plus(sum).finish() {
-            0 if !matches!(self.upper, Upper::Gre { .. }) => 0xffff,
-            check => check,
-        };
-        levels::put(out, field, check);
-        sum.word(check.into())
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -77,6 +77,25 @@ fn sums_carry_around() {
     }
 }
 
+#[test]
+fn the_examples_of_rfc_7143() {
+    let up: Vec<u8> = (0..32).collect();
+    let down: Vec<u8> = (0..32).rev().collect();
+    let read = [
+        1, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0,
+        0x14, 0, 0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    for (bytes, wire) in [
+        (&[0; 32][..], [0xaa, 0x36, 0x91, 0x8a]),
+        (&[0xff; 32], [0x43, 0xab, 0xa8, 0x62]),
+        (&up, [0x4e, 0x79, 0xdd, 0x46]),
+        (&down, [0x5c, 0xdb, 0x3f, 0x11]),
+        (&read, [0x56, 0x3a, 0x96, 0xd9]),
+    ] {
+        assert_eq!(crc32c(&[bytes]).to_le_bytes(), wire, "{bytes:x?}");
+    }
+}
+
 /// The instructions of this processor and the portable code, at each length and each place in a line.
 #[test]
 fn every_length_at_every_alignment() {

@@ -7,6 +7,7 @@ mod etherparse;
 mod headers;
 mod oracle;
 mod robust;
+mod vectors;
 
 flowyard_testkit::tests! {
     mod edges,
@@ -14,6 +15,7 @@ flowyard_testkit::tests! {
     mod headers,
     mod oracle,
     mod robust,
+    mod vectors,
 }
 
 fn main() -> std::process::ExitCode {
