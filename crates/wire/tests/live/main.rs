@@ -151,10 +151,9 @@ fn tunnels_are_cut_as_by_the_kernel() {
     for tunnel in Tunnel::ALL {
         let Some(device) = device(tunnel) else { continue };
         let (a, b) = pair();
-        a.address("va", 1);
-        b.address("vb", 2);
-        let mac = b.sh("cat /sys/class/net/vb/address");
-        a.sh(&format!("ip neigh replace 10.9.0.2 lladdr {} dev va", mac.trim()));
+        a.sh("ip addr add 10.9.0.1/24 dev va");
+        b.sh("ip link set vb address 02:00:00:00:00:09");
+        a.sh("ip neigh replace 10.9.0.2 lladdr 02:00:00:00:00:09 dev va");
         if !a.run(&format!("ip link add tun type {device} && ip link set tun up")).status.success()
         {
             missing.push(device.split(' ').next().unwrap_or_default());
