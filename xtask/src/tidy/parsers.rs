@@ -61,6 +61,7 @@ const FUZZED: &[Parser] = &[
     row("rfc2544", "read", "images", "tag::read"),
     row("scenario", "parse", "config", "Scenario::parse"),
     row("switch", "process", "switch", "datapath.process"),
+    row("wire", "from_virtio", "offload", "Offload::from_virtio"),
     row("wire", "levels", "headers", "Headers::levels"),
     row("wire", "parse", "headers", "Control::parse"),
     row("wire", "parse", "headers", "FcFrame::parse"),
