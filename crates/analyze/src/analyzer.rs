@@ -8,6 +8,7 @@ use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
 use flowyard_wire::{Fault, Headers, Net, fc, ncsi};
 
+use crate::checksums::Checksums;
 use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{FlowLoad, Flows, Role};
@@ -104,6 +105,7 @@ struct Counts {
     traffic: Traffic,
     faults: [u64; Fault::COUNT],
     special: Special,
+    checksums: Checksums,
 }
 
 impl Analyzer {
@@ -338,6 +340,7 @@ impl Analyzer {
     fn traffic(&mut self) -> Traffic {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
+        traffic.checksums = self.counts.checksums.summary();
         traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
         traffic.parse_errors = Fault::ALL
             .iter()
@@ -415,6 +418,7 @@ impl Counts {
             }
             _ => {}
         }
+        self.checksums.see(&outer, bytes);
         let mut seen = outer;
         if let Some(inner) = outer.inner(bytes) {
             traffic.tunnelled += 1;

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod analyzer;
+mod checksums;
 mod clock;
 mod delay;
 mod explain;

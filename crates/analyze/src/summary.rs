@@ -130,10 +130,26 @@ pub struct Traffic {
     pub truncated: u64,
     /// Packets whose headers could not be parsed completely, by reason.
     pub parse_errors: BTreeMap<String, u64>,
+    /// The verdicts on checksums, by what they are of: `ipv4`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`; with `inner_` in
+    /// front for the innermost packet of a tunnel.
+    pub checksums: BTreeMap<String, ChecksumCounts>,
     /// Size distribution of received flows: `[bytes, fraction of flows of at most this size]`.
     pub flow_size_cdf: Vec<(u64, f64)>,
     /// Memory of this analysis per connection.
     pub state_bytes_per_connection: u64,
+}
+
+/// Packets by the verdict on one of their checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ChecksumCounts {
+    /// The checksum is correct.
+    pub good: u64,
+    /// It is wrong.
+    pub bad: u64,
+    /// It covers the pseudo header only: the packet was captured before its sender's adapter completed it.
+    pub partial: u64,
+    /// It was not verified: the sender left it out, or the capture does not have all that it covers.
+    pub not_checked: u64,
 }
 
 /// The result of one policy.

@@ -42,6 +42,7 @@ mod error;
 pub mod file;
 mod flows;
 mod health;
+mod ipsec;
 mod list;
 mod live;
 pub mod names;
@@ -65,6 +66,7 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
+pub use ipsec::{IpsecConfig, Unmatched};
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use offload::OffloadConfig;
 pub use port::PortConfig;
@@ -126,6 +128,8 @@ pub struct Config {
     pub dpdk: Option<Spanned<DpdkConfig>>,
     /// What answers in front of the ports.
     pub offload: Option<Spanned<OffloadConfig>>,
+    /// Settings of IPsec.
+    pub ipsec: Option<Spanned<IpsecConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,

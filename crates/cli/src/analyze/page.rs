@@ -45,6 +45,9 @@ pub(super) fn page(analysis: &Analysis, command: &str) -> Page {
     if let Some(table) = tables::faults(analysis) {
         page = page.section(Section::new("Headers").table(table));
     }
+    if let Some(table) = tables::checksums(analysis) {
+        page = page.section(Section::new("Checksums").table(table));
+    }
     for note in &analysis.notes {
         page = page.footnote(note);
     }

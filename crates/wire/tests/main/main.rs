@@ -8,6 +8,7 @@ mod fc;
 mod headers;
 mod oracle;
 mod robust;
+mod vectors;
 
 flowyard_testkit::tests! {
     mod edges,
@@ -16,6 +17,7 @@ flowyard_testkit::tests! {
     mod headers,
     mod oracle,
     mod robust,
+    mod vectors,
 }
 
 fn main() -> std::process::ExitCode {
