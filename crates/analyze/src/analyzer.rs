@@ -138,6 +138,7 @@ impl Analyzer {
                 traffic: Traffic::default(),
                 faults: [0; Fault::COUNT],
                 special: Special::new(setup.adapter.capabilities().fcoe),
+                checksums: Checksums::default(),
             },
             sorting: Sorting::new(&setup)?,
             captures: Vec::new(),
