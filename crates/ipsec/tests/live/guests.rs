@@ -298,6 +298,9 @@ fn both_directions(hosts: &mut Hosts, form: &Form) {
     let refused =
         ["replayed", "late", "unauthentic", "malformed"].map(|name| yard.counter(FROM, name));
     assert_eq!(refused, [0; 4], "{}: the yard refuses nothing", form.name);
+    if form.is_v6 {
+        return; // the outer address is no source for an error to a sender with IPv4
+    }
     // What does not fit is reported to the client.
     let big = hosts.client.run("ping -n -c 1 -W 2 -s 1472 -M do 10.2.0.1");
     let text = [big.stdout, big.stderr].concat();
