@@ -12,10 +12,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod ipsec;
 mod lb;
 mod steer;
 mod switch;
 
+pub use ipsec::{SaState, Sas};
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
 pub use switch::{
@@ -70,6 +72,8 @@ pub enum Request {
         #[serde(default)]
         from: Option<u64>,
     },
+    /// The security associations of an IPsec gateway, without keys: [`Sas`].
+    Sas,
     /// The connections of a switch to its controllers: [`Controllers`].
     Controllers,
     /// The state of an interface that `flowyard steer` steers: [`Steer`].

@@ -102,6 +102,20 @@ impl Image {
     /// When a program or a module is missing.
     #[must_use]
     pub fn new(cache: &Path, kernel: &Path, programs: &[(&str, &Path)]) -> Self {
+        Self::with_modules(cache, kernel, programs, &[])
+    }
+
+    /// As [`Image::new`], with these modules of the kernel in addition, which are loaded in this order.
+    ///
+    /// # Panics
+    /// As [`Image::new`].
+    #[must_use]
+    pub fn with_modules(
+        cache: &Path,
+        kernel: &Path,
+        programs: &[(&str, &Path)],
+        more: &[&str],
+    ) -> Self {
         let mut archive = Archive::default();
         for folder in ["proc", "sys", "dev", "tmp", "root", "etc", "bin", "sbin", "lib", "lib64"] {
             archive.folder(folder);
@@ -119,7 +133,8 @@ impl Image {
             archive.file(name, &read(&library), true);
         }
         let modules = kernel.join("lib/modules");
-        for module in MODULES {
+        let all: Vec<&str> = MODULES.iter().chain(more).copied().collect();
+        for module in &all {
             let file =
                 find(&modules, &format!("{module}.ko")).unwrap_or_else(|| panic!("{module}"));
             archive.file(&format!("lib/modules/{module}.ko"), &read(&file), false);
@@ -129,7 +144,7 @@ impl Image {
             archive.link(&format!("bin/{applet}"), "/bin/busybox");
         }
         let init = INIT
-            .replace("@MODULES@", &MODULES.join(" "))
+            .replace("@MODULES@", &all.join(" "))
             .replace("@QUEUES@", &super::QUEUES.to_string());
         archive.file("init", init.as_bytes(), true);
         let system = cache.join(format!("system-{}.cpio", std::process::id()));

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `FLOWYARD_BINARY` names another build of the command than `target/release/flowyard`; `FLOWYARD_ROUNDS`
-//! another number of kills than 10.
+//! another number of kills than 10, of which each fifth is one of a guest.
 
 mod guests;
 mod testpmd;
