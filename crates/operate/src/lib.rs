@@ -26,6 +26,7 @@ pub mod health;
 pub mod lb;
 pub mod metrics;
 mod names;
+pub mod offload;
 pub mod openflow;
 pub mod privilege;
 pub mod protocol;
