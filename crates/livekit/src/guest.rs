@@ -42,7 +42,7 @@ pub const QUEUES: u16 = 4;
 const ROOM: u32 = 30_000;
 
 /// More than a busy machine takes.
-const BOOT: Duration = Duration::from_secs(150);
+const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(300);
 
 /// The end of the output of a command: this text and the exit status in a line.
