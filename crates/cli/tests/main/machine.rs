@@ -52,7 +52,7 @@ fn analyze_reports_tenants_and_interrupts() {
         (Some("64x2"), Some(0))
     );
     let dropped: u64 =
-        tenants["dropped"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+        tenants["dropped"].as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
     assert!(dropped > 0, "the capture is for no tenant: {tenants}");
     let interrupts = &value["policies"][0]["interrupts"];
     let vectors = interrupts["vectors"].as_array().unwrap();
