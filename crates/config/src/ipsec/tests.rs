@@ -77,7 +77,7 @@ fn mistakes_are_reported_with_their_place_and_no_key() {
             "",
             "several queues",
         ),
-        (ORDERED, "states = 1", "unknown field"),
+        (ORDERED, "states = 1", "there is no key 'states' here"),
     ];
     for (queue, more, what) in cases {
         let error = said(&good, queue, more);
