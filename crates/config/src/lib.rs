@@ -54,6 +54,7 @@ mod secret;
 pub mod send;
 pub mod send_words;
 mod switch;
+mod tenant;
 mod words;
 mod work;
 
@@ -72,6 +73,7 @@ pub use port::PortConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
+pub use tenant::TenantConfig;
 pub use words::hex;
 pub use words::{
     FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord, Order, PortKind,
@@ -238,7 +240,9 @@ pub struct SteerConfig {
     pub exact_entries: usize,
     /// Rules. Of those with equal priority, an earlier one precedes a later one.
     pub rule: Vec<RuleConfig>,
-    /// Names of counters, which `exact` and `rule` may use.
+    /// Tenants: rules by MAC address and VLAN, behind `rule`.
+    pub tenant: Vec<TenantConfig>,
+    /// Names of counters, which `exact`, `rule` and `tenant` may use.
     pub counters: Vec<Spanned<String>>,
 }
 
@@ -252,6 +256,7 @@ impl Default for SteerConfig {
             exact: Vec::new(),
             exact_entries: 8192,
             rule: Vec::new(),
+            tenant: Vec::new(),
             counters: Vec::new(),
         }
     }

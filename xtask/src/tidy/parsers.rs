@@ -24,6 +24,7 @@ const fn row(
 
 const FUZZED: &[Parser] = &[
     row("adapter", "parse", "text", "rules::parse"),
+    row("adapter", "parse", "text", "tenants::parse"),
     row("adapter", "parse_ethtool", "text", "rss::parse_ethtool"),
     row("analyze", "Consumers", "text", "same_again::<Consumers>"),
     row("analyze", "Local", "text", "same_again::<Local>"),
@@ -60,7 +61,10 @@ const FUZZED: &[Parser] = &[
     row("rfc2544", "read", "images", "tag::read"),
     row("scenario", "parse", "config", "Scenario::parse"),
     row("switch", "process", "switch", "datapath.process"),
+    row("wire", "from_virtio", "offload", "Offload::from_virtio"),
     row("wire", "levels", "headers", "Headers::levels"),
+    row("wire", "parse", "headers", "Control::parse"),
+    row("wire", "parse", "headers", "FcFrame::parse"),
     row("wire", "parse", "headers", "Headers::levels"),
 ];
 
