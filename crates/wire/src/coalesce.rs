@@ -75,6 +75,8 @@ pub struct Rules {
     /// UDP datagrams, too. Receivers that do not expect it lose the borders of datagrams only if nothing cuts
     /// the frame in front of them.
     pub udp: bool,
+    /// Packets in tunnels, too. Packets of different flows in a tunnel may then overtake each other.
+    pub tunnels: bool,
     /// The longest frame that the caller can keep.
     pub longest: usize,
 }
@@ -215,6 +217,7 @@ impl Table {
         let whole = frame.len() - seen.levels.outermost();
         let fits = !payload.is_empty()
             && (is_tcp || self.rules.udp)
+            && (self.rules.tunnels || seen.levels.count() == 1)
             && flags & !(FIN | PSH | ACK | ECE | CWR) == 0
             && flags & ACK != 0
             && frame.len() <= self.rules.longest
