@@ -13,10 +13,13 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use flowyard_front::Kernel;
+use flowyard_flow::table::marked::Answers;
+use flowyard_front::adapters::{EntryState, State, Users};
+use flowyard_front::{Adapters, Kernel};
 use flowyard_ipsec::{Ipsec, IpsecHub};
 use flowyard_lb::{Balance, Control, Hub};
 use flowyard_openflow::change::Lookups;
+use flowyard_pool::Pool;
 use flowyard_ports::live::OpenError;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
@@ -118,6 +121,10 @@ impl Setup {
             })?,
         };
         let front = self.offload.clone().map(Kernel::load).transpose()?;
+        // The caller may have given adapters, as tests do.
+        let adapters = self
+            .adapter_flows
+            .and_then(|flows| find_or(&mut parts.control, || Some(Adapters::new(flows))));
         for (number, body) in (0..).zip(&self.ports) {
             let both = parts.ports.keys().any(|(port, _)| *port == number);
             let has_rx = both || parts.rx.contains_key(&number);
@@ -135,10 +142,13 @@ impl Setup {
                 PortBody::Live(_) | PortBody::Memif(_) | PortBody::Vhost(_) | PortBody::Dpdk(_)
                     if has_tx => {}
                 PortBody::Dpdk(port) => {
-                    let halves = dpdk::open(port, &pool, log)
+                    let opened = dpdk::open(port, &pool, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
                     let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
+                    if let Some((adapters, rules)) = adapters.as_ref().zip(opened.rules) {
+                        adapters.add(number, &port.name, rules, cores);
+                    }
+                    for (core, halves) in cores.iter().zip(opened.halves) {
                         parts.ports.insert((number, *core), halves);
                     }
                 }
@@ -169,14 +179,57 @@ impl Setup {
                 }
             }
         }
+        let mut blueprint = self.blueprint.clone();
+        if let Some(adapters) = &adapters {
+            blueprint.steer.marks = Some(self.offer(adapters, &mut parts, &pool, log));
+        }
         parts.pool = Some(pool);
         let front = front.map(|front| front as Arc<dyn Front>);
-        let works = self.works_behind(parts.clock.as_ref(), &mut parts.control, front.as_ref());
+        let marking = adapters.map(|adapters| adapters as Arc<dyn Front>);
+        let works = self.works_behind(
+            parts.clock.as_ref(),
+            &mut parts.control,
+            front.as_ref(),
+            marking.as_ref(),
+        );
         parts.front = front.map(|front| (front, Arc::new(Drains::new(self.blueprint.cores))));
         for (core, work) in (0..).zip(works) {
             parts.work.entry(core).or_insert(work);
         }
-        Ok(Yard::build(&self.blueprint, parts)?)
+        Ok(Yard::build(&blueprint, parts)?)
+    }
+
+    /// Offers the user's entries to the adapters; returns those that these may name by marks.
+    fn offer(
+        &self,
+        adapters: &Adapters,
+        parts: &mut Parts,
+        pool: &Pool,
+        log: &Log,
+    ) -> Arc<Answers> {
+        let steer = &self.blueprint.steer;
+        let users = Users { exact: steer.exact.clone(), rules: steer.rules.clone() };
+        let prepared = adapters.prepare(&users, &|queue| offload::core_of(&self.blueprint, queue));
+        if adapters.commit(&prepared, true) {
+            let mut pool = pool.share();
+            for ((number, _), (rx, _)) in &mut parts.ports {
+                if let Some(PortBody::Dpdk(port)) = self.ports.get(usize::from(*number)) {
+                    offload::discard(&mut **rx, &mut pool, 2 * usize::from(port.frames));
+                }
+            }
+        }
+        for state in adapters.states().ports {
+            let took = state.entries.iter().filter(|one| !matches!(one.state, State::Software(_)));
+            let (took, of) = (took.count(), state.entries.len());
+            let mut text = format!("the adapter has rules for {took} of {of} entries of [steer]");
+            if let Some(EntryState { what, state: State::Software(why), .. }) =
+                state.entries.iter().find(|one| matches!(one.state, State::Software(_)))
+            {
+                text += &format!("; {what} is in software: {why}");
+            }
+            log(&state.port, &text);
+        }
+        prepared.marks()
     }
 
     /// The work of every core. Without a real clock, the duration of the work is charged to the
@@ -187,7 +240,7 @@ impl Setup {
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
     ) -> Vec<Box<dyn Work>> {
-        self.works_behind(clock, control, None)
+        self.works_behind(clock, control, None, None)
     }
 
     fn works_behind(
@@ -195,6 +248,7 @@ impl Setup {
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
         front: Option<&Arc<dyn Front>>,
+        marking: Option<&Arc<dyn Front>>,
     ) -> Vec<Box<dyn Work>> {
         let Blueprint { cores, ref ports, ref queues, secret, .. } = self.blueprint;
         let all: Vec<Box<dyn Work>> = match &self.work {
@@ -227,6 +281,7 @@ impl Setup {
                 let Some(hub) = find_or(control, || Some(SwitchHub::new(settings.clone()))) else {
                     return Vec::new();
                 };
+                let front = front.or(marking);
                 hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
             }
             WorkPlan::Ipsec { settings, routes } => {

@@ -27,6 +27,9 @@ use flowyard_yard::blueprint::{
 use flowyard_yard::{Blueprint, Handle, Reload};
 use ipnet::IpNet;
 
+use flowyard_front::Adapters;
+use flowyard_front::adapters::Users;
+
 use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind, SteerConfig};
 use super::{WorkKind, hex, list, rule};
 
@@ -43,6 +46,8 @@ pub struct Setup {
     pub cost_ns: Nanos,
     /// What XDP answers in front of the ports.
     pub offload: Option<flowyard_front::Settings>,
+    /// The most flows of works that adapters mark; `None` if these get no rules.
+    pub adapter_flows: Option<u32>,
 }
 
 /// The source and destination of a port's frames.
@@ -118,6 +123,8 @@ pub struct ReloadPlan {
     pub tables: Reload,
     /// All services; `None` leaves them unchanged.
     pub services: Option<Vec<Service>>,
+    /// The entries that are offered to adapters; `None` if these get no rules, or keep them.
+    pub offered: Option<Users>,
 }
 
 impl ReloadPlan {
@@ -129,7 +136,22 @@ impl ReloadPlan {
         if let (Some(hub), Some(services)) = (engine.control_plane::<Hub>(), self.services) {
             hub.set(services, engine.now())?;
         }
-        engine.reload(self.tables);
+        let (mut tables, places) = (self.tables, engine.places());
+        let adapters = engine.control_plane::<Adapters>().zip(self.offered);
+        let Some((adapters, users)) = adapters else {
+            engine.reload(tables);
+            return Ok(());
+        };
+        let alone = |queue: u16| match &places.queues.get(usize::from(queue))?.consumers[..] {
+            [core] => Some(*core),
+            _ => None,
+        };
+        // What the adapters drop, the new tables may want.
+        adapters.withdraw();
+        let offer = adapters.prepare(&users, &alone);
+        tables.marks = Some(offer.marks());
+        engine.reload(tables);
+        adapters.commit(&offer, false);
         Ok(())
     }
 }
@@ -146,6 +168,7 @@ impl Config {
             work: self.work_plan()?,
             cost_ns: self.work.get_ref().cost_ns(),
             offload: self.offload(),
+            adapter_flows: self.adapter_flows(),
         })
     }
 
@@ -225,6 +248,7 @@ impl Config {
             rules: rule::rules(self)?,
             lists: list::lists(self)?,
             counters: steer.counters.iter().map(|name| name.get_ref().clone()).collect(),
+            marks: None,
         })
     }
 
@@ -377,9 +401,12 @@ impl Config {
             spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
+            marks: None,
         };
         let services = if self.service == new.service { None } else { Some(new.services()?) };
-        Ok(ReloadPlan { tables, services })
+        let is_same = old == entries && tables.rules.is_none() && tables.lists.is_none();
+        let offered = if is_same { None } else { new.offered()? };
+        Ok(ReloadPlan { tables, services, offered })
     }
 
     /// The first section with a difference outside the tables.

@@ -184,7 +184,7 @@ const FIXES: [(DropReason, &str); 35] = [
     ),
     (
         DropReason::TooBig,
-        "the packet and its tunnel are longer than 'mtu' in [ipsec], and its sender may not be told or permits \
+        "the packet and its tunnel are longer than 'mtu' in [ipsec], and its sender cannot be notified or permits \
          fragmentation: lower the MTU of the sender, or clamp the MSS of TCP",
     ),
     (

@@ -17,6 +17,7 @@ use flowyard_flow::Secret;
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::table::Rule;
+use flowyard_flow::table::marked::Answers;
 use flowyard_frame::{Action, FlowKey, Nanos, To};
 use flowyard_queue::Order;
 
@@ -147,6 +148,8 @@ pub struct SteerPlan {
     pub lists: Lists,
     /// Names of the counters that tables use, by number from 1.
     pub counters: Vec<String>,
+    /// The entries that adapters name by marks on frames; `None` if no adapter does.
+    pub marks: Option<std::sync::Arc<Answers>>,
 }
 
 impl Default for SteerPlan {
@@ -161,6 +164,7 @@ impl Default for SteerPlan {
             rules: Vec::new(),
             lists: Lists::default(),
             counters: Vec::new(),
+            marks: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flowyard_ipsec::{Sa, SaConfig, esp, xfrm};
 use flowyard_livekit::Net;
-use flowyard_livekit::guest::{self, Guest, Image};
+use flowyard_livekit::guest::{self, Extra, Guest, Image};
 use flowyard_testkit::note;
 
 use crate::yard::{MAC, Yard};
@@ -248,8 +248,8 @@ impl Hosts {
 
 fn the_kernel_of_a_guest_is_the_other_gateway() {
     let kernel = guest::kernel(&cache()).unwrap();
-    let image =
-        Image::with_modules(&cache(), &kernel, &[("perl", Path::new("/usr/bin/perl"))], &MODULES);
+    let extra = Extra { modules: &MODULES, ..Extra::default() };
+    let image = Image::with(&cache(), &kernel, &[("perl", Path::new("/usr/bin/perl"))], &extra);
     let mut hosts = Hosts::new(&image);
     for form in &FORMS {
         both_directions(&mut hosts, form);
