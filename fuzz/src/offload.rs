@@ -37,7 +37,7 @@ pub fn offload(data: &[u8]) {
         sent = (0..cut.count().min(SEGMENTS)).map(|n| segment(&cut, frame, n)).collect();
     }
     let longest = frame.len() + 100;
-    let received = coalesce(&sent, Rules { udp: true, longest });
+    let received = coalesce(&sent, Rules { udp: true, tunnels: true, longest });
     assert!(received == sent, "coalescing changed a frame: {offload:?}");
 }
 
