@@ -226,7 +226,7 @@ impl Default for Host {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Firmware {
-    /// The largest number of work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
+    /// The largest number of work units in an event, 1 to 32. Paper, Figures 4 and 5: 5.
     pub bundle: u32,
     /// The number of sent frames after which the host is notified at the latest. Ours: 8.
     pub send_coalesce: u32,

@@ -57,8 +57,10 @@ pub struct DeviceCounters {
     /// Frames returned to the host, by return ring.
     pub per_queue: [u64; 8],
     /// Times of sent frames from the host's descriptor to the last bit on the link, in time units.
+    #[serde(skip)]
     pub sent_latency: Histogram,
     /// Times of received frames from the last bit on the link to the host, in time units.
+    #[serde(skip)]
     pub received_latency: Histogram,
 }
 

@@ -15,7 +15,7 @@ fn config(sets: &[&str]) -> Config {
     config
 }
 
-/// One frame in seven is damaged: the MAC says so, the firmware marks its return descriptor and counts it, and the
+/// One frame in seven is damaged: the MAC sets RX_CRC, the firmware marks its return descriptor and counts it, and the
 /// host's checker finds no other frame marked.
 #[test]
 fn damaged_frames_arrive_marked() {
