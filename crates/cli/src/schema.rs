@@ -5,7 +5,7 @@
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Offload, Queues, Steer,
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Offload, Queues, Sas, Steer,
     SwitchWhy, Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 66] = [
+const ALL: [Printed; 67] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -56,6 +56,7 @@ const ALL: [Printed; 66] = [
     row("show-drops", show::DROPS, document::<Drops>),
     row("show-queues", show::QUEUES, document::<Queues>),
     row("show-cores", show::CORES, document::<Cores>),
+    row("show-sas", show::SAS, document::<Sas>),
     row("show-controllers", show::CONTROLLERS, document::<Controllers>),
     row("show-offload", show::OFFLOAD, document::<Offload>),
     row("show-steer", show::STEER, document::<Steer>),

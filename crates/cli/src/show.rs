@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Request, Steer, Tables,
+    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Request, Sas, Steer, Tables,
 };
 use flowyard_report::{Style, Table};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
+mod ipsec;
 pub(crate) mod steer;
 pub(crate) mod tables;
 
@@ -68,6 +69,8 @@ enum What {
     Queues,
     /// Counters of the cores
     Cores,
+    /// Security associations of an IPsec gateway with their counters, without keys
+    Sas,
     /// Connections of a switch to its OpenFlow controllers
     Controllers,
     /// Rules in the adapters of DPDK ports: entries that an adapter drops, marks or gives to a queue, and why others
@@ -85,6 +88,7 @@ pub(crate) const DROPS: &str = "flowyard.show.drops/2";
 pub(crate) const QUEUES: &str = "flowyard.show.queues/2";
 pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
+pub(crate) const SAS: &str = "flowyard.show.sas/1";
 pub(crate) const OFFLOAD: &str = "flowyard.show.offload/1";
 pub(crate) const STEER: &str = "flowyard.show.steer/1";
 
@@ -128,6 +132,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Cores => {
             let all: Cores = client.ask(&Request::Cores).map_err(refused)?;
             ask.print(CORES, &all, |all| vec![tables::cores(all, None)])
+        }
+        What::Sas => {
+            let all: Sas = client.ask(&Request::Sas).map_err(refused)?;
+            ask.print(SAS, &all, ipsec::tables)
         }
         What::Controllers => {
             let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use flowyard_flow::table::marked::Answers;
 use flowyard_front::adapters::{EntryState, State, Users};
 use flowyard_front::{Adapters, Kernel};
+use flowyard_ipsec::{Ipsec, IpsecHub};
 use flowyard_lb::{Balance, Control, Hub};
 use flowyard_openflow::change::Lookups;
 use flowyard_pool::Pool;
@@ -25,11 +26,12 @@ use flowyard_ports::pcap::{self, Format};
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
-use flowyard_works::{Bridge, Forward, Router, burn};
+use flowyard_works::{Bridge, Forward, Hop, Router, burn};
 use flowyard_yard::front::{Drains, Front};
 use flowyard_yard::port::Halves;
 use flowyard_yard::work::Work;
 use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
+use ipnet::IpNet;
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
 use super::{Config, ConfigError, offload};
@@ -260,11 +262,7 @@ impl Setup {
                 all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
             }
             WorkPlan::Route(routes) => {
-                let mut router = Router::new(routes.len());
-                for (prefix, hop) in routes {
-                    // The table has space for all entries, and no two are equal.
-                    let _room = router.put(prefix, *hop);
-                }
+                let router = router(routes);
                 (0..cores).map(|_| Box::new(router.clone()) as _).collect()
             }
             WorkPlan::Balance { services, entries, seed, settings } => {
@@ -283,6 +281,15 @@ impl Setup {
                 };
                 let front = front.or(marking);
                 hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
+            }
+            WorkPlan::Ipsec { settings, routes } => {
+                // The keys were tried when the configuration was resolved.
+                let Some(hub) = find_or(control, || IpsecHub::new(settings).ok()) else {
+                    return Vec::new();
+                };
+                let router = router(routes);
+                let work = |_| Box::new(Ipsec::new(Arc::clone(&hub), router.clone())) as _;
+                (0..cores).map(work).collect()
             }
         };
         let busy = |work| match self.cost_ns {
@@ -307,6 +314,15 @@ fn find_or<T: ControlPlane>(
     let new = Arc::new(new()?);
     all.push(Arc::<T>::clone(&new));
     Some(new)
+}
+
+fn router(routes: &[(IpNet, Hop)]) -> Router {
+    let mut router = Router::new(routes.len());
+    for (prefix, hop) in routes {
+        // The table has space for all entries, and no two are equal.
+        let _room = router.put(prefix, *hop);
+    }
+    router
 }
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {

@@ -107,6 +107,13 @@ pub enum WorkPlan {
     },
     /// An OpenFlow switch.
     Switch(SwitchSettings),
+    /// A gateway of IPsec.
+    Ipsec {
+        /// Its SAs and policies.
+        settings: flowyard_ipsec::Settings,
+        /// Its routes.
+        routes: Vec<(IpNet, Hop)>,
+    },
 }
 
 /// The parts that a reload changes: tables of the cores, and services of a balancer.
@@ -334,14 +341,7 @@ impl Config {
         Ok(match work.kind.get_ref() {
             WorkKind::Forward | WorkKind::Burn => WorkPlan::Forward(self.port_map()),
             WorkKind::Bridge => WorkPlan::Bridge { stations: work.stations(), age: work.age() },
-            WorkKind::Route => {
-                let macs = self.port_macs()?;
-                let hop = |route: super::work::Route| {
-                    let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
-                    (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
-                };
-                WorkPlan::Route(self.routes()?.into_iter().map(hop).collect())
-            }
+            WorkKind::Route => WorkPlan::Route(self.hops()?),
             WorkKind::Balance => {
                 let balance = self.balance();
                 WorkPlan::Balance {
@@ -352,7 +352,20 @@ impl Config {
                 }
             }
             WorkKind::Switch => WorkPlan::Switch(self.switch_plan()?),
+            WorkKind::Ipsec => {
+                WorkPlan::Ipsec { settings: self.ipsec_settings()?, routes: self.hops()? }
+            }
         })
+    }
+
+    /// The next hop of each route.
+    fn hops(&self) -> Result<Vec<(IpNet, Hop)>, ConfigError> {
+        let macs = self.port_macs()?;
+        let hop = |route: super::work::Route| {
+            let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
+            (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
+        };
+        Ok(self.routes()?.into_iter().map(hop).collect())
     }
 
     /// The changes that turn the running tables of `self` into those of `new`.
@@ -414,6 +427,7 @@ impl Config {
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
             ("[switch]", self.switch != new.switch),
+            ("[ipsec]", self.ipsec != new.ipsec),
             ("[offload]", self.offload != new.offload),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)

@@ -23,6 +23,7 @@ pub mod doctor;
 mod fix;
 mod flows;
 pub mod health;
+pub mod ipsec;
 pub mod lb;
 pub mod metrics;
 mod names;

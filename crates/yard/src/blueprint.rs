@@ -357,7 +357,8 @@ impl Blueprint {
     }
 
     /// Buffers of the pool.
-    pub(crate) fn pool_frames(&self) -> usize {
+    #[must_use]
+    pub fn pool_frames(&self) -> usize {
         let queues = self.queues.iter().map(|queue| queue.window_frames);
         let ports = self.ports.iter().flat_map(|port| {
             port.cores.iter().map(|_| port.window_frames) // a tx queue for each

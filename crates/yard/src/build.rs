@@ -21,6 +21,7 @@ use flowyard_pool::Pool;
 use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
+use crate::arrivals::{Arrivals, Numbered};
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
@@ -135,7 +136,8 @@ impl Yard {
     /// When a number of the blueprint names nothing, or a table does not take its entries.
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
-        let places = Arc::new(places(plan, parts.queue));
+        let arrivals = parts.control.iter().find_map(|control| Arc::clone(control).arrivals());
+        let places = Arc::new(places(plan, parts.queue, arrivals.as_ref()));
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -210,13 +212,20 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
 }
 
 /// Every queue, and a tx queue for every core of every port.
-fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Places {
+fn places(
+    plan: &Blueprint,
+    new: fn(Order, u16, usize) -> Box<dyn Queue>,
+    arrivals: Option<&Arc<dyn Arrivals>>,
+) -> Places {
     let queues = plan.queues.iter().map(|queue| Place {
         name: queue.name.clone(),
         queue: new(queue.order, plan.cores, queue.window_frames as usize),
         full: queue.full,
         consumers: queue.consumers.clone(),
         fan: None,
+        numbered: arrivals
+            .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
+            .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
     });
     let ports = plan.ports.iter().map(|port| {
         let direct = || new(Order::Direct, 1, port.window_frames as usize);
@@ -231,6 +240,7 @@ fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Pla
             full: port.full,
             consumers: port.cores.clone(),
             fan,
+            numbered: None,
         }
     });
     Places {
