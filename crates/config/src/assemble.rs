@@ -28,6 +28,7 @@ use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Hop, Router, burn};
 use flowyard_yard::front::{Drains, Front};
+use flowyard_yard::port::Halves;
 use flowyard_yard::work::Work;
 use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
 use ipnet::IpNet;
@@ -148,34 +149,23 @@ impl Setup {
                     if let Some((adapters, rules)) = adapters.as_ref().zip(opened.rules) {
                         adapters.add(number, &port.name, rules, cores);
                     }
-                    for (core, halves) in cores.iter().zip(opened.halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, opened.halves);
                 }
                 PortBody::Memif(port) => {
                     let halves = memif::open(port, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
                 PortBody::Vhost(port) => {
                     let halves = vhost_user::open(port, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
                 PortBody::Live(port) => {
                     let port = &offload::behind(port, front.as_ref());
                     let halves = live::open(port, &pool, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
             }
         }
@@ -197,6 +187,14 @@ impl Setup {
             parts.work.entry(core).or_insert(work);
         }
         Ok(Yard::build(&blueprint, parts)?)
+    }
+
+    /// Gives each core of a port its halves.
+    fn insert(&self, parts: &mut Parts, number: u16, halves: Vec<Halves>) {
+        let cores = &self.blueprint.ports[usize::from(number)].cores;
+        for (core, halves) in cores.iter().zip(halves) {
+            parts.ports.insert((number, *core), halves);
+        }
     }
 
     /// Offers the user's entries to the adapters; returns those that these may name by marks.

@@ -29,14 +29,14 @@ const GENERATIONS: u32 = 0x7f;
 /// The greatest number of entries of the user that can be named.
 pub const ENTRIES: usize = INDEX as usize;
 
-/// The mark of entry `at` of generation `generation`; `None` if there are no so many marks.
+/// The mark of entry `at` of generation `generation`; `None` if there are fewer marks.
 #[must_use]
 pub fn of_entry(generation: u8, at: usize) -> Option<u32> {
     let index = u32::try_from(at + 1).ok().filter(|index| *index <= INDEX)?;
     Some((u32::from(generation) & GENERATIONS) << 16 | index)
 }
 
-/// The mark of a work's flow; `None` if there are no so many marks.
+/// The mark of a work's flow; `None` if there are fewer marks.
 #[must_use]
 pub const fn of_flow(number: u32) -> Option<u32> {
     if number < FLOW { Some(FLOW | number) } else { None }

@@ -1,7 +1,7 @@
 //! Rules (rte_flow) of net_tap, in a guest whose kernel has what the driver makes of them: filters of tc.
 //!
 //! ```text
-//! FLOWYARD_LIVE=1 cargo test -p flowyard-dpdk --features dpdk --test live -- --nocapture
+//! FLOWYARD_LIVE=1 cargo test -p flowyard-dpdk --features dpdk --test tap -- --nocapture
 //! ```
 //!
 //! This program runs in the guest, too, with the argument `--inside` (module `inside`): it opens a net_tap, makes
