@@ -25,7 +25,7 @@ pub(crate) fn fix(reason: DropReason, place: &str) -> String {
 }
 
 /// A text for each reason. `{place}` stands for the queue or port.
-const FIXES: [(DropReason, &str); 28] = [
+const FIXES: [(DropReason, &str); 29] = [
     (
         DropReason::QueueFull,
         "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
@@ -155,6 +155,12 @@ const FIXES: [(DropReason, &str); 28] = [
         DropReason::TooManyCopies,
         "the actions of its flow entries would have made more than 4,096 frames of it, or led it through more than \
          4,096 buckets of groups: see the actions with 'flowyard switch why', and name fewer groups in a bucket",
+    ),
+    (
+        DropReason::BadChecksum,
+        "a checksum of the frame is wrong: it was damaged on its way, or its sender left the checksum to its adapter and the \
+         port cannot see that (run 'ethtool -K INTERFACE tx off' at the sender); bad_checksums = \"pass\" in the [[port]] counts \
+         such frames and passes them on",
     ),
 ];
 
