@@ -7,6 +7,10 @@ use flowyard_adapter::FilterStats;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+mod tenants;
+
+pub use tenants::{PoolSummary, TenantsSummary};
+
 /// The result of an analysis.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Analysis {
@@ -18,6 +22,15 @@ pub struct Analysis {
     pub traffic: Traffic,
     /// The results of each policy, in the order requested.
     pub policies: Vec<PolicySummary>,
+    /// The frames of each tenant, if a file of tenants is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<TenantsSummary>,
+    /// Fibre Channel over Ethernet, if the captures have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<crate::StorageSummary>,
+    /// NC-SI control frames by what they say, if the captures have any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub control: BTreeMap<String, u64>,
     /// Received flows above the elephant share, largest first.
     pub elephants: Vec<Elephant>,
     /// Remarks on the analysis and its limits, in sentences.
@@ -168,6 +181,12 @@ pub struct PolicySummary {
     /// The moves of table entries, if the policy moves them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<RebalanceSummary>,
+    /// The interrupts, if they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<crate::InterruptSummary>,
+    /// Packets by the hardware counter that a rule selects, if a rule does.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<u16, u64>,
 }
 
 /// What moving entries of the indirection table did, beside the same traffic with the table left as it was.
@@ -306,6 +325,15 @@ pub struct RuleSummary {
     pub why: String,
     /// Packets that matched the rule.
     pub packets: u64,
+    /// The hardware counter that counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counter: Option<u16>,
+    /// The interrupt class of its packets: `low-latency` or `high-bandwidth`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<String>,
+    /// The number that the receive descriptors of its packets have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
 }
 
 /// A flow above the elephant share.

@@ -46,6 +46,10 @@ impl Config {
                 "the work \"switch\" changes headers of finished frames only",
                 "remove it, or use the work bridge, route or forward",
             )),
+            WorkKind::Ipsec => Some((
+                "the work \"ipsec\" protects finished frames only",
+                "remove it, or use the work bridge, route or forward",
+            )),
             WorkKind::Balance => Some((
                 "the work \"balance\" changes headers of finished frames only",
                 "remove it, or use the work bridge, route or forward",

@@ -71,6 +71,7 @@ pub(super) fn check(config: &Config) -> Checked {
     super::carry::check(config)?;
     super::switch::check(config)?;
     super::balance::check(config)?;
+    super::ipsec::check(config)?;
     super::offload::check(config)?;
     super::dpdk::check_section(config)?;
     super::send::check(config)?;

@@ -76,13 +76,27 @@ pub enum DropReason {
     Taken,
     /// The frame met more buckets of groups, or would have become more frames, than one frame may.
     TooManyCopies,
+    /// No security association has the SPI of the frame, or none is configured for its policy.
+    NoSa,
+    /// The security association of the frame has reached a limit.
+    SaExpired,
+    /// The sequence number was accepted before, or is below the anti-replay window.
+    Replayed,
+    /// The integrity check value of the frame is wrong.
+    Unauthentic,
+    /// An IPsec policy says drop, or requires protection that the frame does not have.
+    Policy,
+    /// The frame would exceed the MTU of its tunnel.
+    TooBig,
+    /// The frame is a fragment, which IPsec neither protects nor opens.
+    IpsecFragment,
     /// A checksum of the frame is wrong, and its port drops such frames.
     BadChecksum,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 36] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -111,6 +125,13 @@ impl DropReason {
         Self::Unresolved,
         Self::Taken,
         Self::TooManyCopies,
+        Self::NoSa,
+        Self::SaExpired,
+        Self::Replayed,
+        Self::Unauthentic,
+        Self::Policy,
+        Self::TooBig,
+        Self::IpsecFragment,
         Self::BadChecksum,
     ];
 
@@ -146,6 +167,13 @@ impl DropReason {
             Self::Unresolved => "unresolved",
             Self::Taken => "taken",
             Self::TooManyCopies => "too_many_copies",
+            Self::NoSa => "no_sa",
+            Self::SaExpired => "sa_expired",
+            Self::Replayed => "replayed",
+            Self::Unauthentic => "unauthentic",
+            Self::Policy => "policy",
+            Self::TooBig => "too_big",
+            Self::IpsecFragment => "ipsec_fragment",
             Self::BadChecksum => "bad_checksum",
         }
     }
@@ -165,15 +193,21 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=29 => code as usize - 1,
+            1..=36 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
 }
 
 /// Dropped frames by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Adds `frames` to the reason with this code.
@@ -365,8 +399,10 @@ pub struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let zero = |_| AtomicU64::new(0);
-        Self { numbers: std::array::from_fn(zero), drops: std::array::from_fn(zero) }
+        Self {
+            numbers: [const { AtomicU64::new(0) }; NUMBERS],
+            drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
+        }
     }
 }
 

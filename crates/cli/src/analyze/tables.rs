@@ -6,6 +6,8 @@ use flowyard_analyze::{
 use flowyard_report::text::paragraph;
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 
+pub(crate) mod machine;
+
 /// The whole report as text.
 pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     let mut text = paragraph(&capture_line(analysis), "", "", style);
@@ -33,6 +35,12 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
         ("Moves of table entries", moves(analysis)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
+        ("Rule counters", machine::counters(analysis)),
+        ("Interrupts", machine::interrupts(analysis)),
+        ("Interrupts per queue under the first policy", machine::interrupts_of_queues(analysis)),
+        ("Tenants", machine::tenants(analysis)),
+        ("Storage (FCoE)", machine::storage(analysis)),
+        ("NC-SI control frames", machine::control(analysis)),
         ("Unusual or unparsable packets", faults(analysis)),
         ("Checksums", checksums(analysis)),
     ];

@@ -117,7 +117,7 @@ proptest! {
             let len = queue[at].len();
             match kind {
                 0 => queue[at].push(0),
-                1 => queue[at].truncate(len - 1),
+                1 => queue[at].truncate(len.max(59) - 1),
                 2 => queue.swap(0, at),
                 3 => queue[at][len - 1] ^= 4,
                 4 => queue[at][20] ^= 0x20,

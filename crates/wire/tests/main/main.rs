@@ -4,6 +4,7 @@ use flowyard_testkit::harness;
 
 mod edges;
 mod etherparse;
+mod fc;
 mod headers;
 mod oracle;
 mod robust;
@@ -12,6 +13,7 @@ mod vectors;
 flowyard_testkit::tests! {
     mod edges,
     mod etherparse,
+    mod fc,
     mod headers,
     mod oracle,
     mod robust,
