@@ -14,23 +14,24 @@ use std::any::Any;
 use std::sync::Arc;
 
 use flowyard_flow::table::marked::Answers;
+use flowyard_frame::{Batch, Nanos};
 use flowyard_front::adapters::{EntryState, State, Users};
 use flowyard_front::{Adapters, Kernel};
 use flowyard_ipsec::{Ipsec, IpsecHub};
 use flowyard_lb::{Balance, Control, Hub};
 use flowyard_openflow::change::Lookups;
 use flowyard_pool::Pool;
-use flowyard_ports::live::OpenError;
+use flowyard_ports::live::{Carries, OpenError};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
-use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
+use flowyard_ports::port::{Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Hop, Router, burn};
 use flowyard_yard::front::{Drains, Front};
-use flowyard_yard::port::Halves;
+use flowyard_yard::port::{Discard, Halves, Received};
 use flowyard_yard::work::Work;
-use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
+use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Tx, Yard};
 use ipnet::IpNet;
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
@@ -173,6 +174,7 @@ impl Setup {
         if let Some(adapters) = &adapters {
             blueprint.steer.marks = Some(self.offer(adapters, &mut parts, &pool, log));
         }
+        self.finish(&mut parts, &pool);
         parts.pool = Some(pool);
         let front = front.map(|front| front as Arc<dyn Front>);
         let marking = adapters.map(|adapters| adapters as Arc<dyn Front>);
@@ -228,6 +230,30 @@ impl Setup {
             log(&state.port, &text);
         }
         prepared.marks()
+    }
+
+    /// Puts what verifies checksums behind the ports that are to, and what finishes frames in front of ports that cannot pass on
+    /// unfinished ones. Ports on interfaces have it where
+    /// they need it.
+    fn finish(&self, parts: &mut Parts, pool: &Pool) {
+        let around = |tx: &mut Box<dyn Tx>| {
+            let inner = std::mem::replace(tx, Box::new(Discard));
+            *tx = Finish::around(inner, Carries::NONE, self.delivered, pool);
+        };
+        let is_live =
+            |port: u16| matches!(self.ports.get(usize::from(port)), Some(PortBody::Live(_)));
+        for (number, drops_bad) in &self.verify {
+            let behind = |rx: &mut Box<dyn Rx>| {
+                let inner = std::mem::replace(rx, Box::new(Nothing));
+                *rx = Box::new(Verify::new(inner, *drops_bad));
+            };
+            parts.rx.get_mut(number).map(behind);
+            let all = parts.ports.iter_mut().filter(|((port, _), _)| port == number);
+            all.for_each(|(_, (rx, _))| behind(rx));
+        }
+        parts.tx.values_mut().for_each(around);
+        let others = parts.ports.iter_mut().filter(|((port, _), _)| !is_live(*port));
+        others.for_each(|(_, (_, tx))| around(tx));
     }
 
     /// The work of every core. Without a real clock, the duration of the work is charged to the
@@ -297,6 +323,15 @@ impl Setup {
             cost => burn(cost, clock.cloned(), work),
         };
         all.into_iter().map(busy).collect()
+    }
+}
+
+/// A port that receives nothing, for the moment in which another one is wrapped.
+struct Nothing;
+
+impl Rx for Nothing {
+    fn rx(&mut self, _into: &mut Batch, _pool: &mut Pool, _now: Nanos) -> Received {
+        Received::default()
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Thread-safety: plain functions on plain values.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY, random_key};
 use flowyard_frame::{Nanos, To};
 use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
+use flowyard_ports::live::Carries;
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::dpdk::DpdkPort;
@@ -46,6 +48,10 @@ pub struct Setup {
     pub cost_ns: Nanos,
     /// What XDP answers in front of the ports.
     pub offload: Option<flowyard_front::Settings>,
+    /// The unfinished frames that any port may receive.
+    pub delivered: Carries,
+    /// The ports that verify checksums, and whether they drop frames with wrong ones.
+    pub verify: BTreeMap<u16, bool>,
     /// The most flows of works that adapters mark; `None` if these get no rules.
     pub adapter_flows: Option<u32>,
 }
@@ -168,6 +174,8 @@ impl Config {
             work: self.work_plan()?,
             cost_ns: self.work.get_ref().cost_ns(),
             offload: self.offload(),
+            delivered: self.delivered(),
+            verify: self.verify(),
             adapter_flows: self.adapter_flows(),
         })
     }
@@ -182,6 +190,7 @@ impl Config {
             secret: self.secret(),
             frames: *yard.frames.get_ref(),
             buffer_bytes: *yard.buffer_bytes.get_ref(),
+            large_frames: self.large_frames(),
             work_frames: self.work_frames(),
             ports: self.ports().map(|port| self.port_plan(port)).collect(),
             queues: self.queues().map(super::QueueConfig::plan).collect(),
@@ -333,6 +342,8 @@ impl Config {
             interface: port.interface.as_ref().map(|n| n.get_ref().clone()).unwrap_or_default(),
             cores: port.owners().count(),
             kind,
+            carries: self.carries(port),
+            delivered: self.delivered(),
         })
     }
 

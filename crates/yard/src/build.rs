@@ -112,14 +112,19 @@ impl Blueprint {
     #[must_use]
     pub fn pool(&self) -> Pool {
         let new = if self.lends() { Pool::lendable } else { Pool::new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes);
+        match self.large_frames {
+            0 => pool,
+            count => pool.with_large(count).expect("memory for the buffers of the second size"),
+        }
     }
 
     /// As [`Blueprint::pool`]; `None` if there is not so much memory.
     #[must_use]
     pub fn try_pool(&self) -> Option<Pool> {
         let new = if self.lends() { Pool::try_lendable } else { Pool::try_new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes)?;
+        if self.large_frames == 0 { Some(pool) } else { pool.with_large(self.large_frames) }
     }
 
     /// Whether buffers are lent to the kernel.

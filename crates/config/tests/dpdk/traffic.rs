@@ -92,7 +92,7 @@ impl Rx for Generate {
                 wire_len: template.len() as u32,
                 in_port: 0,
                 link: LinkType::Ethernet,
-                copied: 0,
+                ..Meta::default()
             };
             let Ok(mut frame) = pool.copy(template, meta) else { break };
             pool.bytes_mut(&mut frame)[NUMBER].copy_from_slice(&self.next.to_be_bytes());

@@ -36,6 +36,11 @@ impl Core {
         let (copies, failed) = self.to_ports.copies();
         counters.copies = copies;
         counters.drops.add(DropReason::NoBuffer.code(), failed);
+        for finished in self.exits.iter().map(|exit| exit.tx.finished()) {
+            counters.tx_cut += finished.frames;
+            counters.tx_segments += finished.segments;
+            counters.tx_checksums += finished.checksums;
+        }
         counters
     }
 
