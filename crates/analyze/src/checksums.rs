@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use flowyard_wire::{Ends, Headers, Net, Verdict};
+use flowyard_wire::{Ends, Headers, Net, Next, Verdict};
 
 use crate::summary::ChecksumCounts;
 
@@ -31,22 +31,35 @@ fn transport(headers: &Headers) -> Option<usize> {
 
 impl Checksums {
     /// Verifies the checksums of a frame whose outermost level is `first`.
+    #[inline]
     pub(crate) fn see(&mut self, first: &Headers, bytes: &[u8]) {
+        if first.next != Next::None {
+            return self.see_tunnel(first, bytes);
+        }
+        if matches!(first.net, Net::Ipv4 | Net::Ipv6) {
+            self.count(first, first.ipv4_checksum(bytes), first.transport_verdict(bytes), 0);
+        }
+    }
+
+    fn see_tunnel(&mut self, first: &Headers, bytes: &[u8]) {
         let ends = Ends::of(first, bytes);
         let verdicts = ends.verdicts(bytes);
-        let ends = [
-            (ends.outer, verdicts.ip, verdicts.l4, 0),
-            (ends.inner, verdicts.inner_ip, verdicts.inner_l4, NAMES.len()),
-        ];
-        for (end, ip, l4, base) in ends {
-            let Some(headers) = end else { continue };
-            if headers.net == Net::Ipv4 {
-                self.counts[base][ip as usize] += 1;
-            }
-            // A later fragment has no transport header; a first one has, but not all that it covers.
-            if let Some(of) = transport(&headers).filter(|_| !headers.fragment.is_later()) {
-                self.counts[base + of][l4 as usize] += 1;
-            }
+        if let Some(outer) = ends.outer {
+            self.count(&outer, verdicts.ip, verdicts.l4, 0);
+        }
+        if let Some(inner) = ends.inner {
+            self.count(&inner, verdicts.inner_ip, verdicts.inner_l4, NAMES.len());
+        }
+    }
+
+    /// Counts the verdicts of one end; its names begin at `base`.
+    fn count(&mut self, headers: &Headers, ip: Verdict, l4: Verdict, base: usize) {
+        if headers.net == Net::Ipv4 {
+            self.counts[base][ip as usize] += 1;
+        }
+        // A later fragment has no transport header; a first one has, but not all that it covers.
+        if let Some(of) = transport(headers).filter(|_| !headers.fragment.is_later()) {
+            self.counts[base + of][l4 as usize] += 1;
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Queues, Request, Sas, Steer, Tables,
+    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Request, Sas, Steer, Tables,
 };
 use flowyard_report::{Style, Table};
 use serde::Serialize;
@@ -22,6 +22,7 @@ Examples:
   flowyard show queues
   flowyard show tables --entries 20
   flowyard show flows --seconds 5 --json
+  flowyard show offload
   flowyard show steer --json
   flowyard show drops --control /run/flowyard/yard.sock")]
 pub(crate) struct Args {
@@ -72,6 +73,9 @@ enum What {
     Sas,
     /// Connections of a switch to its OpenFlow controllers
     Controllers,
+    /// Rules in the adapters of DPDK ports: entries that an adapter drops, marks or gives to a queue, and why others
+    /// are in software
+    Offload,
     /// Frames that `flowyard steer` steers, by queue and stage, drops in front of CPUs, and flows learned
     Steer,
 }
@@ -85,6 +89,7 @@ pub(crate) const QUEUES: &str = "flowyard.show.queues/2";
 pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
 pub(crate) const SAS: &str = "flowyard.show.sas/1";
+pub(crate) const OFFLOAD: &str = "flowyard.show.offload/1";
 pub(crate) const STEER: &str = "flowyard.show.steer/1";
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -135,6 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Controllers => {
             let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;
             ask.print(CONTROLLERS, &all, |all| vec![tables::controllers(all)])
+        }
+        What::Offload => {
+            let all: Offload = client.ask(&Request::Offload).map_err(refused)?;
+            ask.print(OFFLOAD, &all, tables::offload)
         }
         What::Steer => {
             let all: Steer = client.ask(&Request::Steer).map_err(refused)?;

@@ -35,6 +35,7 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 mod assemble;
 mod balance;
+mod carry;
 mod check;
 mod dpdk;
 mod elephants;
@@ -61,6 +62,7 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
+pub use carry::PortOffload;
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
@@ -76,8 +78,8 @@ pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub use tenant::TenantConfig;
 pub use words::hex;
 pub use words::{
-    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord, Order, PortKind,
-    RoleWord,
+    BadChecksumsWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord,
+    Order, PortKind, RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -156,6 +158,8 @@ pub struct YardConfig {
     /// The size of a buffer in bytes, rounded up to cache lines of 64. Longer frames are dropped
     /// and counted.
     pub buffer_bytes: Spanned<usize>,
+    /// The number of buffers of 64 KiB for frames that are longer, of ports that pass on unsegmented ones.
+    pub large_frames: Option<Spanned<usize>>,
     /// Whether a flow moves only when none of its frames is in flight. If not, frames of a flow may
     /// be reordered, as in adapters.
     pub settle: bool,
@@ -187,6 +191,7 @@ impl Default for YardConfig {
             idle: IdleWord::default(),
             frames: free(0),
             buffer_bytes: free(2048),
+            large_frames: None,
             settle: true,
             settle_slots: 65_536,
             hold_frames: free(2048),

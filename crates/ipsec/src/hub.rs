@@ -296,7 +296,7 @@ impl IpsecHub {
 
     /// Takes a number of the first usable SA of an outbound policy. In transport mode the addresses are those of the SA.
     pub(crate) fn take(&self, policy: usize, key: &FlowKey) -> Stamp {
-        let mut reason = DropReason::NoSa;
+        let mut ended = None;
         for &number in self.carriers.get(policy).map_or(&[][..], Vec::as_slice) {
             let sa = &self.sas[number];
             let ends = (Some(sa.config.src), Some(sa.config.dst));
@@ -306,10 +306,11 @@ impl IpsecHub {
             if let Some(taken) = sa.take() {
                 return Stamp::Number(number, taken);
             }
-            sa.counts.expired.fetch_add(1, crate::sync::Ordering::Relaxed);
-            reason = DropReason::SaExpired;
+            ended = Some(sa);
         }
-        Stamp::Drop(reason)
+        let Some(sa) = ended else { return Stamp::Drop(DropReason::NoSa) };
+        sa.counts.expired.fetch_add(1, crate::sync::Ordering::Relaxed);
+        Stamp::Drop(DropReason::SaExpired)
     }
 
     /// Whether frames get a stamp before they are worked on.

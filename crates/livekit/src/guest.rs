@@ -21,7 +21,7 @@ use crate::{Net, sys};
 
 mod image;
 
-pub use image::{Image, kernel};
+pub use image::{Extra, Image, kernel};
 
 /// The TAP interface in the namespace of a guest, on which its frames are sent.
 pub const TAP: &str = "guest0";
@@ -42,7 +42,7 @@ pub const QUEUES: u16 = 4;
 const ROOM: u32 = 30_000;
 
 /// More than a busy machine takes.
-const BOOT: Duration = Duration::from_secs(150);
+const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(300);
 
 /// The end of the output of a command: this text and the exit status in a line.

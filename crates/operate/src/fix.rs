@@ -25,7 +25,7 @@ pub(crate) fn fix(reason: DropReason, place: &str) -> String {
 }
 
 /// A text for each reason. `{place}` stands for the queue or port.
-const FIXES: [(DropReason, &str); 35] = [
+const FIXES: [(DropReason, &str); 36] = [
     (
         DropReason::QueueFull,
         "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
@@ -184,13 +184,19 @@ const FIXES: [(DropReason, &str); 35] = [
     ),
     (
         DropReason::TooBig,
-        "the packet and its tunnel are longer than 'mtu' in [ipsec], and its sender may not be told or permits \
+        "the packet and its tunnel are longer than 'mtu' in [ipsec], and its sender cannot be notified or permits \
          fragmentation: lower the MTU of the sender, or clamp the MSS of TCP",
     ),
     (
         DropReason::IpsecFragment,
         "IPsec does not protect or open fragments: lower the MTU of the sender, so that it sends whole packets that \
          fit into the tunnel",
+    ),
+    (
+        DropReason::BadChecksum,
+        "a checksum of the frame is wrong: it was damaged on its way, or its sender left the checksum to its adapter and the \
+         port cannot see that (run 'ethtool -K INTERFACE tx off' at the sender); bad_checksums = \"pass\" in the [[port]] counts \
+         such frames and passes them on",
     ),
 ];
 

@@ -27,6 +27,7 @@ pub mod ipsec;
 pub mod lb;
 pub mod metrics;
 mod names;
+pub mod offload;
 pub mod openflow;
 pub mod privilege;
 pub mod protocol;

@@ -253,9 +253,11 @@ impl Device {
             return (self.log)("the guest's driver is not ready; frames for it are dropped");
         };
         let rules = self.rules();
+        let layout = if rules.packed { "packed" } else { "split" };
         let merge = if rules.mergeable { "mergeable" } else { "single" };
         (self.log)(&format!(
-            "the guest's driver is ready: {senders} queues to transmit ({merge} buffers), {receivers} to receive"
+            "the guest's driver is ready: {senders} queues to transmit ({merge} buffers), {receivers} to receive, \
+             {layout} rings"
         ));
     }
 

@@ -101,7 +101,7 @@ fn coalesce(bencher: Bencher<'_, '_>, checked: bool) {
     let frames: Vec<_> = stack.segments(1448, [false; 2]).iter().map(Stack::frame).collect();
     let mut long = Vec::with_capacity(65_536);
     bencher.counter(BytesCount::new(stack.payload.len())).bench_local(|| {
-        let mut table = Table::new(Rules { udp: false, longest: 65_536 });
+        let mut table = Table::new(Rules { udp: false, tunnels: false, longest: 65_536 });
         let mut open = 0;
         for frame in black_box(&frames) {
             match table.offer(frame, checked).then {

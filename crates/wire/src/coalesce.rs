@@ -20,6 +20,9 @@
 //! - IPv4 headers have no options and are no fragments.
 //! - Checksums are correct and written as we would write them. There is no padding.
 //!
+//! A flow is what the innermost addresses and ports name, with the addresses of the tunnels around it. Frames of
+//! other flows in the same tunnel may overtake each other, as in Linux.
+//!
 //! Invariants: a flow's frames leave in the order in which they came, if the caller does what the steps say;
 //! fewer than [`Table::FLOWS`] frames are open between two frames; no input panics; nothing is allocated.
 //! Thread-safety: plain data and `&mut self`.
@@ -72,6 +75,8 @@ pub struct Rules {
     /// UDP datagrams, too. Receivers that do not expect it lose the borders of datagrams only if nothing cuts
     /// the frame in front of them.
     pub udp: bool,
+    /// Packets in tunnels, too. Packets of different flows in a tunnel may then overtake each other.
+    pub tunnels: bool,
     /// The longest frame that the caller can keep.
     pub longest: usize,
 }
@@ -150,16 +155,20 @@ impl Table {
         };
         let same =
             self.open.iter().position(|open| open.as_ref().is_some_and(|o| o.is_flow(&seen)));
+        // A tunnel that is damaged looks like a packet without one, and may be of any flow in it.
+        let mixed = self.mask(|open| {
+            open.levels.count() != seen.levels.count() && open.outermost() == seen.outermost()
+        });
+        let flush = mixed | same.map_or(0, |slot| 1 << slot);
         let Some(payload) = self.eligible(&seen, frame, checked) else {
-            return Step { flush: same.map_or(0, |slot| 1 << slot), then: Then::Pass };
+            return Step { flush, then: Then::Pass };
         };
         if let Some(slot) = same
             && let Some(open) = &mut self.open[slot]
             && let Some(close) = open.append(&seen, payload.len(), self.rules.longest)
         {
-            return Step { flush: 0, then: Then::Append { slot, payload, close } };
+            return Step { flush: mixed, then: Then::Append { slot, payload, close } };
         }
-        let flush = same.map_or(0, |slot| 1 << slot);
         if !seen.may_be_first() {
             return Step { flush, then: Then::Pass };
         }
@@ -196,10 +205,7 @@ impl Table {
         if src.is_empty() {
             return 0;
         }
-        self.mask(|open| {
-            let level = open.levels.get(0);
-            level.net == headers.net && addresses(level, &open.head) == (src, dst)
-        })
+        self.mask(|open| open.levels.get(0).net == headers.net && open.outermost() == (src, dst))
     }
 
     /// The payload of a frame that may be coalesced.
@@ -211,6 +217,7 @@ impl Table {
         let whole = frame.len() - seen.levels.outermost();
         let fits = !payload.is_empty()
             && (is_tcp || self.rules.udp)
+            && (self.rules.tunnels || seen.levels.count() == 1)
             && flags & !(FIN | PSH | ACK | ECE | CWR) == 0
             && flags & ACK != 0
             && frame.len() <= self.rules.longest
@@ -232,6 +239,11 @@ fn addresses<'a>(level: &Level, head: &'a [u8; MAX_HEADERS]) -> (&'a [u8], &'a [
 }
 
 impl Seen {
+    /// The outermost addresses.
+    fn outermost(&self) -> (&[u8], &[u8]) {
+        addresses(self.levels.get(0), &self.head)
+    }
+
     /// The innermost TCP or UDP header and all around it.
     fn of(frame: &[u8]) -> Option<Self> {
         let (levels, _) = Levels::walk(frame, |level| level.next == crate::Next::None).ok()?;
@@ -339,6 +351,11 @@ fn pseudo(levels: &Levels, head: &[u8; MAX_HEADERS]) -> Sum {
 }
 
 impl Open {
+    /// The outermost addresses.
+    fn outermost(&self) -> (&[u8], &[u8]) {
+        addresses(self.levels.get(0), &self.head)
+    }
+
     /// Whether the frame is of this flow: the same addresses at each level, and the same ports.
     fn is_flow(&self, seen: &Seen) -> bool {
         let (ours, theirs) = (self.levels.innermost(), seen.levels.innermost());

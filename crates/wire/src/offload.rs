@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An offload with all fields zero asks for nothing. `checksum_start` is the only place in the frame that
-//! it names: whoever adds or removes bytes in front of the transport header calls [`Offload::shifted`].
+//! it names: the code that adds or removes bytes in front of the transport header calls [`Offload::shifted`].
 //!
 //! Thread-safety: plain data.
 

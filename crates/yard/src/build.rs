@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
-use flowyard_flow::table::{Exact, Rule, Rules, Spread, Wildcard};
+use flowyard_flow::table::{Exact, Marked, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
@@ -25,7 +25,7 @@ use crate::arrivals::{Arrivals, Numbered};
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
-    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order,
+    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order_behind,
 };
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
@@ -112,14 +112,19 @@ impl Blueprint {
     #[must_use]
     pub fn pool(&self) -> Pool {
         let new = if self.lends() { Pool::lendable } else { Pool::new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes);
+        match self.large_frames {
+            0 => pool,
+            count => pool.with_large(count).expect("memory for the buffers of the second size"),
+        }
     }
 
     /// As [`Blueprint::pool`]; `None` if there is not so much memory.
     #[must_use]
     pub fn try_pool(&self) -> Option<Pool> {
         let new = if self.lends() { Pool::try_lendable } else { Pool::try_new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes)?;
+        if self.large_frames == 0 { Some(pool) } else { pool.with_large(self.large_frames) }
     }
 
     /// Whether buffers are lent to the kernel.
@@ -362,8 +367,14 @@ fn entry(
     let view = Rules::new(Arc::clone(rules), &mask);
     let most = plan.elephants.as_ref().map_or(1, |elephants| elephants.settings.promoted_max);
     let promoted = Exact::new(most, &FlowKey::FLOW, secret.key("promoted") ^ 2);
-    let tables: Vec<Box<dyn Table + Send>> =
-        vec![Box::new(user), Box::new(learnt), Box::new(view), Box::new(promoted)];
+    let marked = Marked::new(steer.marks.clone().unwrap_or_default());
+    let tables: Vec<Box<dyn Table + Send>> = vec![
+        Box::new(user),
+        Box::new(learnt),
+        Box::new(view),
+        Box::new(promoted),
+        Box::new(marked),
+    ];
     let wrong = |reason: &dyn std::fmt::Display| table("indirection table", reason);
     let mut last =
         Spread::new(steer.spread_entries, plan.queues.len()).map_err(|error| wrong(&error))?;
@@ -383,7 +394,8 @@ fn entry(
         Rebalance::new(own, others.collect(), steer.spread_entries, plan.cores.into())
     });
     let mut walk = Steer::new(tables, last);
-    walk.set_order(order(cache.is_some(), !rules.is_empty(), plan.elephants.is_some()));
+    let has = (cache.is_some(), !rules.is_empty(), plan.elephants.is_some());
+    walk.set_order(&order_behind(steer.marks.is_some(), has));
     let hold = if ports.is_empty() { HoldLimits { frames: 0, ..plan.hold } } else { plan.hold };
     Ok(Entry {
         hold: Hold::new(hold),
@@ -394,6 +406,7 @@ fn entry(
         steer: walk,
         cache,
         splits: plan.elephants.is_some(),
+        has_marks: steer.marks.is_some(),
         tally: Tally::new(steer.counters.len()),
         lists: Arc::new(steer.lists.clone()),
         settle: plan.settle_slots.map(|slots| Settle::new(slots, secret.key("settle"))),

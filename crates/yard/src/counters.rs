@@ -90,11 +90,13 @@ pub enum DropReason {
     TooBig,
     /// The frame is a fragment, which IPsec neither protects nor opens.
     IpsecFragment,
+    /// A checksum of the frame is wrong, and its port drops such frames.
+    BadChecksum,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -130,6 +132,7 @@ impl DropReason {
         Self::Policy,
         Self::TooBig,
         Self::IpsecFragment,
+        Self::BadChecksum,
     ];
 
     /// The name in counters and reports.
@@ -171,6 +174,7 @@ impl DropReason {
             Self::Policy => "policy",
             Self::TooBig => "too_big",
             Self::IpsecFragment => "ipsec_fragment",
+            Self::BadChecksum => "bad_checksum",
         }
     }
 
@@ -189,7 +193,7 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=35 => code as usize - 1,
+            1..=36 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
@@ -311,6 +315,22 @@ counters! {
     port_stalls,
     /// Ports that were taken down, because the guest on their other side broke the rules.
     port_violations,
+    /// Received frames whose checksums nobody verified, of ports that verify them: there is none, or not all of the packet is
+    /// there.
+    checksum_not_checked,
+    /// Received frames with checksums that are correct.
+    checksum_good,
+    /// Received frames with a wrong checksum.
+    checksum_bad,
+    /// Received frames with a checksum that is not complete yet.
+    checksum_partial,
+    /// Transmitted frames that were cut into segments, because their port does not pass on long ones. Each counts as one
+    /// transmitted frame.
+    tx_cut,
+    /// Segments that left in place of these frames.
+    tx_segments,
+    /// Checksums that were completed in transmitted frames.
+    tx_checksums,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.
@@ -337,6 +357,13 @@ impl Counters {
         self.port_reopens += u64::from(got.reopens);
         self.port_stalls += u64::from(got.stalls);
         self.port_violations += u64::from(got.violations);
+        if got.verdicts != [0; 4] {
+            let [not_checked, good, bad, partial] = got.verdicts.map(u64::from);
+            self.checksum_not_checked += not_checked;
+            self.checksum_good += good;
+            self.checksum_bad += bad;
+            self.checksum_partial += partial;
+        }
         self.rx_frames += u64::from(came);
         came
     }

@@ -58,7 +58,7 @@ fn mistakes_are_reported_with_their_place_and_no_key() {
         error.contains("mode 640 lets others use it") && error.contains("chmod 600"),
         "{error}"
     );
-    assert!(error.contains("y:16"), "{error}");
+    assert!(error.contains("y:19:9"), "{error}");
     let allowed = text(open.path(), ORDERED, "allow_readable_keys = true");
     assert!(Config::parse("y", &allowed).unwrap().resolve().is_ok());
     let bad = files(0o600, &STATE.replace("0x0001", "0x01"));
@@ -77,7 +77,7 @@ fn mistakes_are_reported_with_their_place_and_no_key() {
             "",
             "several queues",
         ),
-        (ORDERED, "states = 1", "unknown field"),
+        (ORDERED, "states = 1", "there is no key 'states' here"),
     ];
     for (queue, more, what) in cases {
         let error = said(&good, queue, more);

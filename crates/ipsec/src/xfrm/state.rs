@@ -93,9 +93,8 @@ fn ends(words: &mut Words<'_>) -> Result<(std::net::IpAddr, std::net::IpAddr), X
     if words.next() != Some("dst") {
         return Err(words.error("'dst' is missing", fix));
     }
-    let (src, dst) = match (src, words.address("dst")?) {
-        (Some(src), Some(dst)) => (src, dst),
-        _ => return Err(words.error("the SA has no addresses", fix)),
+    let (Some(src), Some(dst)) = (src, words.address("dst")?) else {
+        return Err(words.error("the SA has no addresses", fix));
     };
     if src.is_ipv4() != dst.is_ipv4() {
         return Err(words.error("the addresses of the SA are of different families", fix));
@@ -235,7 +234,7 @@ fn is_count(word: &str) -> bool {
 }
 
 fn hex(digits: &str) -> Option<KeyMaterial> {
-    if digits.len() % 2 != 0 || digits.len() > 128 || !digits.is_ascii() {
+    if !digits.len().is_multiple_of(2) || digits.len() > 128 || !digits.is_ascii() {
         return None;
     }
     let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flowyard_ipsec::{Sa, SaConfig, esp, xfrm};
 use flowyard_livekit::Net;
-use flowyard_livekit::guest::{self, Guest, Image};
+use flowyard_livekit::guest::{self, Extra, Guest, Image};
 use flowyard_testkit::note;
 
 use crate::yard::{MAC, Yard};
@@ -15,7 +15,7 @@ flowyard_testkit::tests! {
 }
 
 /// Modules of IPsec, in the order in which they are loaded.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 18] = [
     "xfrm_algo",
     "xfrm_user",
     "gf128mul",
@@ -27,6 +27,9 @@ const MODULES: [&str; 15] = [
     "libpoly1305",
     "poly1305_generic",
     "chacha20poly1305",
+    "sha512_generic",
+    "jitterentropy_rng",
+    "drbg",
     "seqiv",
     "udp_tunnel",
     "esp4",
@@ -36,6 +39,9 @@ const MODULES: [&str; 15] = [
 /// SPIs: to the guest, and from it.
 const TO: u32 = 0x1000;
 const FROM: u32 = 0x2000;
+
+/// The MAC address of the client.
+const CLIENT: &str = "02:00:00:00:00:66";
 
 const GCM_128: (&str, &str) = ("rfc4106(gcm(aes))", "0x000102030405060708090a0b0c0d0e0f10111213");
 const GCM_256: (&str, &str) = (
@@ -82,7 +88,7 @@ impl Form {
     fn state(&self, is_to: bool, spi: u32, more: &str) -> String {
         let [here, there] = self.ends();
         let (src, dst) = if is_to { (here, there) } else { (there, here) };
-        let flag = if self.is_extended { " flag esn" } else { "" };
+        let flag = if self.is_extended { " flag af-unspec esn" } else { " flag af-unspec" };
         let encap = if self.is_nat {
             "\tencap type espinudp sport 4500 dport 4500 addr 0.0.0.0\n"
         } else {
@@ -99,7 +105,7 @@ impl Form {
     fn add(&self, is_to: bool, spi: u32, key: &str) -> String {
         let [here, there] = self.ends();
         let (src, dst) = if is_to { (here, there) } else { (there, here) };
-        let flag = if self.is_extended { " flag esn" } else { "" };
+        let flag = if self.is_extended { " flag af-unspec esn" } else { " flag af-unspec" };
         let encap = if self.is_nat { " encap espinudp 4500 4500 0.0.0.0" } else { "" };
         format!(
             "ip xfrm state add src {src} dst {dst} proto esp spi {spi} reqid 1 mode tunnel aead '{}' {key} 128 replay-window \
@@ -180,11 +186,15 @@ const FORMS: [Form; 5] = [
 const NAT_SOCKET: &str = "perl -e 'socket(S,2,2,17) or die; bind(S,pack(\"S n a4 x8\",2,4500,\"\\0\\0\\0\\0\")) or die; \
      setsockopt(S,17,100,pack(\"i\",2)) or die; sleep 99999' > /tmp/nat 2>&1 &";
 
+/// A line in which `ip` is iproute2, and not the applet of busybox.
+fn with_ip(line: &str) -> String {
+    format!("ip() {{ /bin/ip \"$@\"; }}; {line}")
+}
+
 /// The hosts of a test.
 struct Hosts {
     guest: Guest,
     client: Net,
-    client_mac: String,
 }
 
 impl Hosts {
@@ -193,11 +203,10 @@ impl Hosts {
         let client = Net::new().unwrap();
         client.cable("c0", guest.net(), "inside", 1);
         client.sh(&format!(
-            "ethtool -K c0 tx off; echo 0 > /proc/sys/net/ipv6/conf/c0/disable_ipv6; ip addr add 10.1.0.2/16 dev c0; ip addr \
+            "ip link set c0 address {CLIENT}; ethtool -K c0 tx off; echo 0 > /proc/sys/net/ipv6/conf/c0/disable_ipv6; ip addr add 10.1.0.2/16 dev c0; ip addr \
              add fd01::2/16 dev c0 nodad; ip neigh add 10.1.0.1 lladdr {MAC} dev c0; ip neigh add fd01::1 lladdr {MAC} dev c0; \
              ip route add default via 10.1.0.1; ip -6 route add default via fd01::1"
         ));
-        let client_mac = client.sh("cat /sys/class/net/c0/address").trim().to_owned();
         for line in [
             "for i in eth0 lo; do echo 0 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done".to_owned(),
             "ip addr add 192.0.2.2/24 dev eth0; ip addr add fd00::2/64 dev eth0 nodad".to_owned(),
@@ -207,19 +216,24 @@ impl Hosts {
                 .to_owned(),
             NAT_SOCKET.to_owned(),
         ] {
-            guest.sh(&line);
+            guest.sh(&with_ip(&line));
         }
-        Self { guest, client, client_mac }
+        Self { guest, client }
+    }
+
+    /// Runs a line in the guest, which must succeed.
+    fn guest_sh(&mut self, line: &str) -> String {
+        self.guest.sh(&with_ip(line))
     }
 
     /// Sets the guest up anew, and starts a yard.
     fn tunnel(&mut self, folder: &Path, form: &Form, states: &str, adds: &[String]) -> Yard {
-        self.guest.sh("ip xfrm state flush; ip xfrm policy flush");
+        self.guest_sh("ip xfrm state flush; ip xfrm policy flush");
         for line in form.guest_policies().iter().chain(adds) {
-            self.guest.sh(line);
+            self.guest_sh(line);
         }
         let mac = guest::MAC.map(|byte| format!("{byte:02x}")).join(":");
-        let macs = [self.client_mac.as_str(), mac.as_str()];
+        let macs = [CLIENT, mac.as_str()];
         Yard::start(self.guest.net(), folder, states, &form.policies(), macs)
     }
 
@@ -233,7 +247,7 @@ impl Hosts {
 
     /// The guest's counters of the SA with this SPI: outside of the window, replayed, failed.
     fn counters(&mut self, spi: u32) -> [u64; 3] {
-        let text = self.guest.sh("ip -s xfrm state");
+        let text = self.guest_sh("ip -s xfrm state");
         let record =
             text.split("\nsrc ").find(|record| record.contains(&format!("spi {spi:#010x}")));
         let record = record.unwrap_or_else(|| panic!("{text}"));
@@ -248,8 +262,8 @@ impl Hosts {
 
 fn the_kernel_of_a_guest_is_the_other_gateway() {
     let kernel = guest::kernel(&cache()).unwrap();
-    let image =
-        Image::with_modules(&cache(), &kernel, &[("perl", Path::new("/usr/bin/perl"))], &MODULES);
+    let extra = Extra { modules: &MODULES, ..Extra::default() };
+    let image = Image::with(&cache(), &kernel, &[("perl", Path::new("/usr/bin/perl"))], &extra);
     let mut hosts = Hosts::new(&image);
     for form in &FORMS {
         both_directions(&mut hosts, form);
@@ -298,6 +312,9 @@ fn both_directions(hosts: &mut Hosts, form: &Form) {
     let refused =
         ["replayed", "late", "unauthentic", "malformed"].map(|name| yard.counter(FROM, name));
     assert_eq!(refused, [0; 4], "{}: the yard refuses nothing", form.name);
+    if form.is_v6 {
+        return; // the outer address is no source for an error to a sender with IPv4
+    }
     // What does not fit is reported to the client.
     let big = hosts.client.run("ping -n -c 1 -W 2 -s 1472 -M do 10.2.0.1");
     let text = [big.stdout, big.stderr].concat();
@@ -323,9 +340,9 @@ fn rekey(hosts: &mut Hosts) {
     assert_eq!(hosts.ping("10.2.0.1", 40, ""), 40);
     let sent = [TO, TO + 1].map(|spi| yard.counter(spi, "packets"));
     assert_eq!((sent, yard.counter(TO, "soft_limits")), ([20, 20], 1));
-    hosts.guest.sh(&form.add(false, FROM + 1, key));
+    hosts.guest_sh(&form.add(false, FROM + 1, key));
     let [src, dst] = form.ends();
-    hosts.guest.sh(&format!("ip xfrm state delete src {dst} dst {src} proto esp spi {FROM}"));
+    hosts.guest_sh(&format!("ip xfrm state delete src {dst} dst {src} proto esp spi {FROM}"));
     assert_eq!(hosts.ping("10.2.0.1", 20, ""), 20);
     assert!(yard.counter(FROM + 1, "packets") >= 20);
     note!("{}", yard.show(&["sas"]));
@@ -371,19 +388,19 @@ fn replayed_and_corrupted(hosts: &mut Hosts) {
     // From the guest: a new SA with the same key starts at number 1 again.
     let [src, dst] = form.ends();
     let delete = format!("ip xfrm state delete src {dst} dst {src} proto esp spi {FROM}");
-    hosts.guest.sh(&delete);
-    hosts.guest.sh(&form.add(false, FROM, key));
+    hosts.guest_sh(&delete);
+    hosts.guest_sh(&form.add(false, FROM, key));
     assert_eq!(hosts.ping("10.2.0.1", 3, ""), 0, "replayed numbers are refused");
     assert_eq!(yard.counter(FROM, "replayed"), 3);
     // Another key.
-    hosts.guest.sh(&delete);
-    hosts.guest.sh(&form.add(false, FROM, &key.replace("0x00", "0xff")));
+    hosts.guest_sh(&delete);
+    hosts.guest_sh(&form.add(false, FROM, &key.replace("0x00", "0xff")));
     let refused = hosts.ping("10.2.0.1", 12, "");
     assert_eq!(refused, 0, "packets with another key are refused");
     assert!(yard.counter(FROM, "unauthentic") >= 1, "{}", yard.show(&["sas"]));
     // The right key again, with numbers that go on.
-    hosts.guest.sh(&delete);
-    hosts.guest.sh(&format!("{} replay-oseq 1000", form.add(false, FROM, key)));
+    hosts.guest_sh(&delete);
+    hosts.guest_sh(&format!("{} replay-oseq 1000", form.add(false, FROM, key)));
     assert_eq!(hosts.ping("10.2.0.1", 5, ""), 5, "refused packets have not moved the window");
     note!("{}{}", yard.show(&["sas"]), yard.show(&["drops"]));
 }

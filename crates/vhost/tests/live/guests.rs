@@ -7,7 +7,7 @@ use flowyard_livekit::guest::{self, Guest, Image, Vhost};
 use flowyard_testkit::note;
 
 use crate::yard::{SWITCH, Yard, config};
-use crate::{now, rounds};
+use crate::{now, number_of, rounds};
 
 flowyard_testkit::tests! {
     two_guests_talk_and_survive_kill_9_of_the_yard_and_of_each_other,
@@ -37,8 +37,11 @@ fn iperf3() -> PathBuf {
 /// After a kill, pings are answered within this time, in which QEMU connects again, and guests of QEMU
 /// without KVM need most of it.
 const BOUND: Duration = Duration::from_secs(30);
-/// Each fifth kill is one of a guest.
-const GUESTS: usize = 5;
+
+/// Each kill whose number is a multiple of this is one of a guest, which takes longer.
+fn guests() -> usize {
+    number_of("FLOWYARD_GUESTS", 5)
+}
 
 /// The guest with this number at this socket, with an address on `eth0` and one on VLAN 7. The first guest has
 /// split rings, and the second one packed rings.
@@ -117,15 +120,15 @@ struct All {
 }
 
 impl All {
-    /// Kills the yard, and each fifth time one of the guests, and starts it again. They talk again each time.
+    /// Kills the yard, and now and then one of the guests, and starts it again. They talk again each time.
     fn survive(&mut self, folder: &Path, text: &str, image: &Image) {
         // Of the yard, of the guest in the east, and of the one in the west.
         let mut times: [Vec<Duration>; 3] = Default::default();
         let names = ["the yard", "the guest in the east", "the guest in the west"];
         for round in 1..=rounds() {
             let at = match round {
-                _ if round % GUESTS != 0 => 0,
-                _ if round % (2 * GUESTS) != 0 => 1,
+                _ if round % guests() != 0 => 0,
+                _ if round % (2 * guests()) != 0 => 1,
                 _ => 2,
             };
             match at {

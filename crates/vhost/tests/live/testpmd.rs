@@ -124,7 +124,12 @@ fn frames_between_two_testpmds_are_conserved() {
             Testpmd::start(&folder.path().join("east.sock"), "east", true, east, "rxonly");
         let mut west =
             Testpmd::start(&folder.path().join("west.sock"), "west", false, west, "txonly");
-        yard.wait_for("", &format!("{queues} queues to transmit (mergeable buffers), {queues}"), 2);
+        for (port, layout) in ["west", "east"].into_iter().zip(names) {
+            let ready = format!(
+                "{queues} queues to transmit (mergeable buffers), {queues} to receive, {layout} rings"
+            );
+            yard.wait_for(port, &ready, 1);
+        }
         east.say("start", "packet forwarding");
         let from = now();
         west.say("start", "packet forwarding");

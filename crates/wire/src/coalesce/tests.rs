@@ -8,7 +8,7 @@ use super::*;
 use crate::checksum::checksum;
 use crate::segment::Cut;
 
-const RULES: Rules = Rules { udp: true, longest: 65_550 };
+const RULES: Rules = Rules { udp: true, tunnels: true, longest: 65_550 };
 
 /// Sends frames through a table, as a port would, and returns what leaves.
 fn coalesce(frames: &[Vec<u8>], rules: Rules) -> Vec<(Vec<u8>, Offload)> {
@@ -117,9 +117,9 @@ proptest! {
             let len = queue[at].len();
             match kind {
                 0 => queue[at].push(0),
-                1 => queue[at].truncate(len - 1),
+                1 => queue[at].truncate(len.max(59) - 1),
                 2 => queue.swap(0, at),
-                3 => queue[at][len - 1] ^= 4,
+                3 if len > 58 => queue[at][len - 1] ^= 4,
                 4 => queue[at][20] ^= 0x20,
                 5 => queue[at].truncate(58), // the outermost addresses are still here
                 6 => { let copy = queue[at].clone(); queue.insert(at, copy); }
@@ -295,6 +295,29 @@ fn frames_of_a_flow_do_not_overtake() {
     parts.insert(2, fragment);
     let got = coalesce(&parts, RULES);
     assert_eq!((got.len(), expand(&got)), (4, parts));
+}
+
+#[test]
+fn tunnels_are_left_alone_if_the_rules_say_so() {
+    for tunnel in Tunnel::ALL {
+        let tunnels = vec![(true, tunnel)];
+        let stack = Stack { tunnels, payload: vec![3; 30], ..Stack::tcp4() };
+        let parts = frames(&stack, 10, [false; 2]);
+        assert_eq!(coalesce(&parts, RULES).len(), 1, "{tunnel:?}");
+        assert_eq!(coalesce(&parts, Rules { tunnels: false, ..RULES }).len(), 3, "{tunnel:?}");
+    }
+}
+
+/// A packet whose tunnel header is damaged is one without a tunnel, between the same addresses.
+#[test]
+fn a_damaged_tunnel_does_not_overtake() {
+    let tunnels = vec![(false, Tunnel::Vxlan(false))];
+    let stack = Stack { tunnels, payload: vec![3; 30], ..Stack::tcp4() };
+    let mut parts = frames(&stack, 10, [false; 2]);
+    parts[1][42] = 0; // the flag of VXLAN
+    assert_eq!(Headers::levels(LinkType::Ethernet, &parts[1]).count(), 1);
+    let got = coalesce(&parts, RULES);
+    assert_eq!((got.len(), expand(&got)), (3, parts));
 }
 
 #[test]

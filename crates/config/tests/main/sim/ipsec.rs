@@ -44,7 +44,7 @@ fn files(folder: &Path, window: u32, replaces: bool) {
     }
 }
 
-/// A yard of two cores. Frames come in by one port, or by one of each core.
+/// A configuration with two cores. Frames come in by one port, or by one of each core.
 fn text(folder: &Path, policy: &str, ports: u16, full: &str) -> String {
     let port = |n: u16| {
         format!(
