@@ -134,7 +134,7 @@ mod tests {
     /// A configuration with these tenants.
     fn config(tenants: &str) -> Result<Config, ConfigError> {
         let text = format!(
-            "[yard]\ncores = 1\n[[port]]\nname = \"wire\"\nkind = \"mem\"\ncore = 0\n[[port]]\nname = \"g0\"\nkind = \"mem\"\ncore = 0\n\
+            "[yard]\ncores = 1\n[[port]]\nname = \"wire\"\nkind = \"pcap\"\nin = \"a.pcap\"\ncore = 0\n[[port]]\nname = \"g0\"\nkind = \"mem\"\ncore = 0\n\
              [[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n{tenants}\n[work]\nkind = \"forward\"\n"
         );
         Config::parse("yard.toml", &text)
