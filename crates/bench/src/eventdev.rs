@@ -16,6 +16,7 @@ mod own;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod twin;
 
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
@@ -157,7 +158,7 @@ pub struct Results {
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// `own`, or the name of a DPDK event device with its arguments.
+    /// `own`, `dlb2-model`, or the name of a DPDK event device with its arguments.
     pub device: &'a str,
     /// EAL options of DPDK.
     pub options: &'a [String],
@@ -181,21 +182,30 @@ pub fn measure(job: &Job<'_>, clock: &Clock) -> Result<Results, Error> {
     Ok(Results { device, title, rules, rates })
 }
 
+/// The schedulers that need no DPDK.
+fn built_in(device: &str) -> Option<Box<dyn Scheduler>> {
+    match device {
+        "own" => Some(Box::new(own::Own::default())),
+        "dlb2-model" => Some(Box::new(twin::Twin::default())),
+        _ => None,
+    }
+}
+
 #[cfg(feature = "dpdk")]
 fn open(job: &Job<'_>) -> Result<Box<dyn Scheduler>, Error> {
-    if job.device == "own" {
-        return Ok(Box::new(own::Own::default()));
+    if let Some(built_in) = built_in(job.device) {
+        return Ok(built_in);
     }
     Ok(Box::new(dpdk::Dpdk::open(job.device, job.options).map_err(Error::input)?))
 }
 
 #[cfg(not(feature = "dpdk"))]
 fn open(job: &Job<'_>) -> Result<Box<dyn Scheduler>, Error> {
-    if job.device == "own" {
-        return Ok(Box::new(own::Own::default()));
+    if let Some(built_in) = built_in(job.device) {
+        return Ok(built_in);
     }
     Err(Error::Input(format!(
-        "the device '{}' needs DPDK, and this flowyard was built without it; {}, or use --device own",
+        "the device '{}' needs DPDK, and this flowyard was built without it; {}, or use --device own or --device dlb2-model",
         job.device,
         flowyard_ports::port::dpdk::BUILD
     )))

@@ -70,13 +70,14 @@ Examples:
   flowyard nic run
   flowyard nic run --firmware swonly --set chip.mhz=200 --set chip.cores=8 --stats run.json
   flowyard nic run --pcap-in captures/yard.pcap --pcap-out sent.pcap
+  flowyard nic run --trace timeline.json --set run.measure_us=200
   flowyard nic profile --firmware swonly --set chip.mhz=200")]
 struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Receive the frames of this capture; the measured time becomes long enough for all of them, unless
-    /// run.measure_us is set [default: generated frames]
+    /// Receive the frames of this capture; the simulation runs until all of them have passed through the
+    /// adapter, unless run.measure_us is set [default: generated frames]
     #[arg(long, value_name = "CAPTURE")]
     pcap_in: Option<String>,
 
@@ -88,6 +89,12 @@ struct RunArgs {
     /// Write the transmitted frames to this capture file; the time of a frame is when its last bit was sent
     #[arg(long, value_name = "FILE")]
     pcap_out: Option<PathBuf>,
+
+    /// Also write a timeline of the first millisecond of the measured time to this file, for
+    /// https://ui.perfetto.dev: functions by core, locks, frame memory, DMAs, frames, interrupts; this uses the
+    /// reference simulator
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Print the final value of this firmware variable (may be repeated)
     #[arg(long, value_name = "SYMBOL")]
@@ -214,6 +221,7 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     }
     let stats = OutFile::new(args.stats.as_ref(), "statistics")?;
     let page = OutFile::new(page.as_ref(), "page")?;
+    let trace = OutFile::new(args.trace.as_ref(), "timeline")?;
     let (mut replay, mut damage) = (None, None);
     if let Some(file) = &args.pcap_in {
         if args.speed.is_some_and(|speed| !(0.001..=1e9).contains(&speed)) {
@@ -225,11 +233,16 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         let frames = (file.as_str(), arrivals.as_mut_slice());
         replay = Some(capture::schedule(frames, args.speed, &mut parts.config, fixed));
         parts.arrivals = Some(arrivals);
+        parts.to_the_end = !fixed;
     }
     parts.keep_departures = args.pcap_out.is_some();
     parts.peeks = args.peek.clone();
-    let outcome =
-        if args.reference { simulate::<Reference>(parts) } else { simulate::<Fast>(parts) };
+    parts.timeline = args.trace.is_some();
+    let outcome = if args.reference || args.trace.is_some() {
+        simulate::<Reference>(parts)
+    } else {
+        simulate::<Fast>(parts)
+    };
     let outcome = outcome.map_err(|error| match error {
         RunError::Build(error) => bad_input(error),
         error => Stop::Failed(error.into()),
@@ -243,6 +256,11 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
             file.write(text.as_bytes())
         }),
         page.map_or(Ok(()), |file| file.write_page(&heat::page(&outcome))),
+        trace.map_or(Ok(()), |file| {
+            let json =
+                outcome.timeline.as_ref().map_or_else(String::new, flowyard_nicsim::timeline::Timeline::json);
+            file.write(json.as_bytes())
+        }),
     ];
     if args.json {
         output::json(SCHEMA, counters::Report::of(&outcome, replay.as_ref()))?;

@@ -70,6 +70,7 @@ pub(super) fn check(config: &Config) -> Checked {
     super::work::check(config)?;
     super::switch::check(config)?;
     super::balance::check(config)?;
+    super::ipsec::check(config)?;
     super::offload::check(config)?;
     super::dpdk::check_section(config)?;
     super::send::check(config)?;

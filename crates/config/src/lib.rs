@@ -42,6 +42,7 @@ mod error;
 pub mod file;
 mod flows;
 mod health;
+mod ipsec;
 mod list;
 mod live;
 pub mod names;
@@ -53,6 +54,7 @@ mod secret;
 pub mod send;
 pub mod send_words;
 mod switch;
+mod tenant;
 mod words;
 mod work;
 
@@ -64,12 +66,14 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
+pub use ipsec::{IpsecConfig, Unmatched};
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use offload::OffloadConfig;
 pub use port::PortConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
+pub use tenant::TenantConfig;
 pub use words::hex;
 pub use words::{
     FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord, Order, PortKind,
@@ -124,6 +128,8 @@ pub struct Config {
     pub dpdk: Option<Spanned<DpdkConfig>>,
     /// What answers in front of the ports.
     pub offload: Option<Spanned<OffloadConfig>>,
+    /// Settings of IPsec.
+    pub ipsec: Option<Spanned<IpsecConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,
@@ -234,7 +240,9 @@ pub struct SteerConfig {
     pub exact_entries: usize,
     /// Rules. Of those with equal priority, an earlier one precedes a later one.
     pub rule: Vec<RuleConfig>,
-    /// Names of counters, which `exact` and `rule` may use.
+    /// Tenants: rules by MAC address and VLAN, behind `rule`.
+    pub tenant: Vec<TenantConfig>,
+    /// Names of counters, which `exact`, `rule` and `tenant` may use.
     pub counters: Vec<Spanned<String>>,
 }
 
@@ -248,6 +256,7 @@ impl Default for SteerConfig {
             exact: Vec::new(),
             exact_entries: 8192,
             rule: Vec::new(),
+            tenant: Vec::new(),
             counters: Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ use crate::{Net, sys};
 
 mod image;
 
-pub use image::{Image, kernel};
+pub use image::{Extra, Image, kernel};
 
 /// The TAP interface in the namespace of a guest, on which its frames are sent.
 pub const TAP: &str = "guest0";

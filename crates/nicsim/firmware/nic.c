@@ -47,10 +47,12 @@ struct tx_frame { u32 first_bd, end_bd, len, flags_vlan; };
 struct event { u32 kind, from, to; };
 enum { EV_SEND_FRAMES = 1, EV_RECV_FRAMES, EV_TELL_SENT, EV_TELL_RECEIVED };
 
-/* The statistics of a core: those of RFC 2819 and RFC 2863, as in the Tigon's statistics block. */
+/* The statistics of a core, as in the Tigon's statistics block: those of RFC 2819, which count every frame on the
+ * link, damaged ones too, and those of RFC 2863, which count the frames that the interface delivers. */
 struct counts {
+    u32 packets, octets_low, octets_high, sizes[8];
     u32 frames, bytes_low, bytes_high, unicast, multicast, broadcast, errors, discards;
-    u32 sizes[8], vlan, checksum, dmas, no_buffer;
+    u32 vlan, checksum, dmas, no_buffer;
 };
 struct core {
     u32 id, trace, steered, unused;
@@ -58,15 +60,17 @@ struct core {
 };
 
 #define SHARED __attribute__((aligned(16)))
-static struct send_bd sbd[SBDS] SHARED;
-static struct recv_bd rbd[RBDS] SHARED;
-static struct recv_bd returns[RETS] SHARED;
+/* Cores and assists share all of these, and a stage reads what another core wrote, so each access is one of
+ * the program: `volatile` (section 3.3: synchronization for all data shared between tasks). */
+static volatile struct send_bd sbd[SBDS] SHARED;
+static volatile struct recv_bd rbd[RBDS] SHARED;
+static volatile struct recv_bd returns[RETS] SHARED;
 static volatile struct dma drd[DRDS] SHARED, dwr[DWRS] SHARED;
 static volatile struct mac_tx mtx[MTXS] SHARED;
 static volatile struct mac_rx mrx[MRXS] SHARED;
-static struct tx_frame txf[TXFS] SHARED;
+static volatile struct tx_frame txf[TXFS] SHARED;
 static struct core cores[16] SHARED;
-static struct event queue[EVENTS] SHARED;
+static volatile struct event queue[EVENTS] SHARED;
 static u32 nowhere SHARED;             /* the target of a DMA whose data are not used */
 static volatile u32 status[4] SHARED; /* send descriptors consumed, for the host */
 /* Return descriptors produced, for the host: a copy for each outstanding DMA, because a newer number
@@ -207,7 +211,8 @@ IN("rdo") static u32 dispatch_recv(struct core *me)
     u32 posted = HW->rbd_prod - R.requested;
     if (posted && !R.fetching && (posted >= RECV_BATCH || R.arrived == R.mrx_claim) &&
         TRY(R.fetch_lock, CAT_RECV_LOCK)) {
-        if (!R.fetching && HW->rbd_prod != R.requested) {
+        posted = HW->rbd_prod - R.requested; /* again: another core may have fetched since */
+        if (!R.fetching && posted && (posted >= RECV_BATCH || R.arrived == R.mrx_claim)) {
             R.fetching = 1;
             fetch_recv_bds();
             busy = 1;
@@ -238,7 +243,7 @@ IN("sdo") static void dispatch_queue(struct core *me)
         return;
     u32 kind = 0, from = 0, to = 0;
     if (Q.head != Q.tail) {
-        struct event *e = &queue[Q.head & (EVENTS - 1)];
+        volatile struct event *e = &queue[Q.head & (EVENTS - 1)];
         kind = e->kind;
         from = e->from;
         to = e->to;

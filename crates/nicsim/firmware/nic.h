@@ -7,6 +7,9 @@
 
 typedef unsigned u32;
 
+/* A condition that is nearly always false; its code is placed out of the way. */
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
 struct ring_setup { u32 base, entries; };
 
 /* The first 256 bytes of the scratchpad. Each word has one writer. */

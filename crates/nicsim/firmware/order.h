@@ -149,7 +149,7 @@ static inline void put_dwr(u32 slot, u32 host, u32 nic, u32 len, u32 cookie)
 __attribute__((unused)) IN("sdo") static void defer(u32 kind, u32 from, u32 to)
 {
     LOCK(Q.lock, CAT_SEND_LOCK);
-    struct event *e = &queue[Q.tail & (EVENTS - 1)];
+    volatile struct event *e = &queue[Q.tail & (EVENTS - 1)];
     e->kind = kind;
     e->from = from;
     e->to = to;

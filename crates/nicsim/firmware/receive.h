@@ -20,14 +20,18 @@ IN("frb") static void fetch_recv_bds(void)
     PUBLISH_DRD(slot + 1);
 }
 
+/* Set in the flags of a receive descriptor that names no buffer: its frame is counted and not written. */
+#define BD_REFUSED 0x80000000u
+
 /* Checks a batch that has arrived, once: descriptors that name no buffer are marked. */
 IN("frb") static void recv_bds_arrived(u32 n)
 {
     u32 at = R.arrived;
-    struct recv_bd *bd = &rbd[at & HW->recv_mask], *end = bd + n;
-    for (; bd != end; bd++)
-        if ((bd->len < SLOT_BYTES) | bd->host_high)
-            bd->flags |= 0x80000000;
+    volatile struct recv_bd *bd = &rbd[at & HW->recv_mask], *end = bd + n;
+    do { /* a batch is never empty */
+        if (UNLIKELY((bd->len < SLOT_BYTES) | bd->host_high))
+            bd->flags |= BD_REFUSED;
+    } while (++bd != end);
     R.arrived = at + n;
     R.fetching = 0;
 }
@@ -56,19 +60,22 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
     }
     for (u32 n = from; n != to; n++) {
         volatile struct mac_rx *m = &mrx[n & (MRXS - 1)];
-        struct recv_bd *bd = &rbd[n & mask], *ret = &returns[n & (RETS - 1)];
+        volatile struct recv_bd *bd = &rbd[n & mask], *ret = &returns[n & (RETS - 1)];
         u32 word = m->len_flags, len = word & 0xffff, flags = word >> 16, addr = m->addr;
-        u32 result = flags, vlan = 0, hash = m->stamp;
-        if (flags & (RX_CRC | RX_OVERSIZE | RX_RUNT)) {
+        u32 result = flags, vlan = 0, hash = m->stamp, host = bd->host, bytes = len;
+        count_on_link(c, len);
+        if (flags & (RX_CRC | RX_OVERSIZE | RX_RUNT)) { /* the host gets it, marked as damaged */
             c->errors++;
             result |= 0x8000;
+        } else {
+            count_delivered(c, len);
+            if (flags & RX_BROADCAST)
+                c->broadcast++;
+            else if (flags & RX_MULTICAST)
+                c->multicast++;
+            else
+                c->unicast++;
         }
-        if (flags & RX_BROADCAST)
-            c->broadcast++;
-        else if (flags & RX_MULTICAST)
-            c->multicast++;
-        else
-            c->unicast++;
         if (flags & RX_VLAN) {
             vlan = m->vlan;
             c->vlan++;
@@ -86,12 +93,14 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
             result |= 0x1000;
         else if (R.jumbo_min && len >= R.jumbo_min)
             result |= 0x0800;
-        if (bd->flags & 0x80000000) {
+        /* A refused buffer is not written. The frame's DMA keeps its place in the order, but moves one word of
+         * the frame to an unused word of the status block. */
+        if (bd->flags & BD_REFUSED) {
             c->discards++;
-            result |= 0x8000;
+            result |= 0x8400;
+            host = HW->status + 60;
+            bytes = 4;
         }
-        count_bytes(c, len);
-        count_size(c, len);
 #ifdef HANDLER
         on_receive(addr, len, flags);
 #endif
@@ -101,7 +110,7 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
 #else
         ret->host_high = 0;
 #endif
-        ret->host = bd->host;
+        ret->host = host;
         ret->len = len;
         ret->flags = result;
         ret->checksum = flags & RX_IP_GOOD ? 0xffff : 0;
@@ -110,7 +119,7 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
         ret->opaque = bd->opaque;
         if (me->trace)
             me->trace = n;
-        put_dwr(slot++, bd->host, addr, len, COOKIE(FOR_FRAME, n));
+        put_dwr(slot++, host, addr, bytes, COOKIE(FOR_FRAME, n));
     }
     PUBLISH_DWR(slot);
 }
@@ -151,7 +160,7 @@ IN("rcv") static void tell_received(struct core *me)
     if (slot == NONE)
         return;
     for (u32 f = from; f != from + n; f++) {
-        struct recv_bd *ret = &returns[f & (RETS - 1)];
+        volatile struct recv_bd *ret = &returns[f & (RETS - 1)];
         u32 q = ret->host_high & 7, index = R.produced[q];
         if (index - HW->ret_cons[q] > HW->ret_mask) { /* that ring is full: stop here */
             n = f - from;

@@ -1,13 +1,20 @@
 /* The send side: it fetches descriptors, finds frames in them, reads the frames from the host, gives them to
  * the MAC, and notifies the host. Part of nic.c. */
 
-static inline void count_size(struct counts *c, u32 len)
+/* RFC 2819: etherStatsPkts, etherStatsOctets and the size classes. */
+static inline void count_on_link(struct counts *c, u32 len)
 {
+    u32 low = c->octets_low + len;
+    c->octets_low = low;
+    if (low < len)
+        c->octets_high++;
+    c->packets++;
     u32 class = len <= 64 ? 0 : len <= 127 ? 1 : len <= 255 ? 2 : len <= 511 ? 3 : len <= 1023 ? 4
               : len <= 1518 ? 5 : 6;
     c->sizes[class]++;
 }
-static inline void count_bytes(struct counts *c, u32 len)
+/* RFC 2863: ifHCInOctets or ifHCOutOctets, and their packets. */
+static inline void count_delivered(struct counts *c, u32 len)
 {
     u32 low = c->bytes_low + len;
     c->bytes_low = low;
@@ -36,16 +43,22 @@ IN("fsb") static void fetch_send_bds(void)
     PUBLISH_DRD(slot + 1);
 }
 
-/* Finds where frames begin and end in a batch that has arrived. A batch never wraps. */
+/* Set in the flags of a send descriptor whose address is beyond this bus: nothing is read for it. */
+#define BD_FAR 0x80000000u
+
+/* Checks a batch that has arrived, once, and finds where its frames begin and end. A batch never wraps. */
 IN("fsb") static void walk_send_bds(u32 n)
 {
     u32 at = S.arrived, frame = S.frames, first = S.open_first;
-    struct send_bd *bd = &sbd[at & HW->send_mask], *end = bd + n;
+    volatile struct send_bd *bd = &sbd[at & HW->send_mask], *end = bd + n;
     while (bd != end) {
-        u32 word = bd++->len_flags;
+        u32 word = bd->len_flags;
+        if (UNLIKELY(bd->host_high))
+            bd->len_flags = word |= BD_FAR;
+        bd++;
         at++;
         if (word & BD_END << 16) {
-            struct tx_frame *f = &txf[frame & (TXFS - 1)];
+            volatile struct tx_frame *f = &txf[frame & (TXFS - 1)];
             f->first_bd = first;
             f->end_bd = first = at;
             frame++;
@@ -72,20 +85,20 @@ IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
         return;
     }
     for (u32 f = from; f != to; f++) {
-        struct tx_frame *t = &txf[f & (TXFS - 1)];
+        volatile struct tx_frame *t = &txf[f & (TXFS - 1)];
         u32 bd = t->first_bd, end = t->end_bd, total = 0;
         u32 place = TX_BASE + (f & (SLOTS - 1)) * SLOT_BYTES + SLOT_OFFSET;
         u32 cookie = COOKIE(FOR_FRAME, f);
         c->dmas += end - bd;
         for (;;) {
-            struct send_bd *b = &sbd[bd++ & mask];
+            volatile struct send_bd *b = &sbd[bd++ & mask];
             u32 word = b->len_flags, len = word & 0xffff, host = b->host, nic = place + total;
             if (total + len > MAX_FRAME) {
                 c->errors++;
                 len = MAX_FRAME - total;
             }
             total += len;
-            if (!len || b->host_high) { /* nothing to read, or an address beyond this bus */
+            if (!len || word & BD_FAR) { /* nothing to read, or nothing that can be read */
                 c->errors++;
                 host = HW->status;
                 nic = (u32)&nowhere;
@@ -106,7 +119,7 @@ IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
 /* Gives frame f, all of which is in the transmit buffer, to the MAC. */
 static inline void transmit(struct core *me, u32 f)
 {
-    struct tx_frame *t = &txf[f & (TXFS - 1)];
+    volatile struct tx_frame *t = &txf[f & (TXFS - 1)];
     volatile struct mac_tx *m = &mtx[f & (MTXS - 1)];
     u32 flags = t->flags_vlan, word = t->len;
     if (flags & BD_VLAN) {
@@ -155,12 +168,12 @@ IN("snd") static void frames_sent(struct core *me, u32 from, u32 to)
 {
     struct counts *c = &me->sent;
     for (u32 f = from; f != to; f++) {
-        struct tx_frame *t = &txf[f & (TXFS - 1)];
+        volatile struct tx_frame *t = &txf[f & (TXFS - 1)];
         u32 len = t->len + 4, flags = t->flags_vlan;
         if (flags & BD_VLAN)
             len += 4;
-        count_bytes(c, len);
-        count_size(c, len);
+        count_on_link(c, len);
+        count_delivered(c, len);
         if (me->trace)
             me->trace = f;
         MARK(sent_marks, f & (MTXS - 1));

@@ -211,11 +211,14 @@ pub struct Host {
     pub return_ring: u32,
     /// Return rings, 1 to 8, which are the receive queues of the host. Paper: one.
     pub queues: u32,
+    /// Every this many receive buffers, the driver posts one that is too short, 0 for none; the firmware must drop
+    /// its frame and must not write to it. With one return ring only. Ours: 0.
+    pub short_buffer_every: u32,
 }
 
 impl Default for Host {
     fn default() -> Self {
-        Self { send_ring: 512, recv_ring: 512, return_ring: 1024, queues: 1 }
+        Self { send_ring: 512, recv_ring: 512, return_ring: 1024, queues: 1, short_buffer_every: 0 }
     }
 }
 
@@ -223,7 +226,7 @@ impl Default for Host {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Firmware {
-    /// The largest number of work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
+    /// The largest number of work units in an event, 1 to 32. Paper, Figures 4 and 5: 5.
     pub bundle: u32,
     /// The number of sent frames after which the host is notified at the latest. Ours: 8.
     pub send_coalesce: u32,
@@ -237,7 +240,7 @@ pub struct Firmware {
 
 impl Default for Firmware {
     fn default() -> Self {
-        Self { bundle: 4, send_coalesce: 8, interrupt_us: 50, steer: 0, filters: 0 }
+        Self { bundle: 5, send_coalesce: 8, interrupt_us: 50, steer: 0, filters: 0 }
     }
 }
 
@@ -259,6 +262,8 @@ pub struct Load {
     /// The VLAN tag of all frames, 0 for none. The adapter inserts it when sending and removes it when
     /// receiving.
     pub vlan: u32,
+    /// Every this many received frames, one is damaged on the link, 0 for none; the MAC marks it. Ours: 0.
+    pub damage_every: u32,
 }
 
 impl Default for Load {
@@ -270,6 +275,7 @@ impl Default for Load {
             receive_share: 1.0,
             flows: 16,
             vlan: 0,
+            damage_every: 0,
         }
     }
 }

@@ -174,6 +174,8 @@ fn devices(before: &DeviceCounters, after: &DeviceCounters) -> DeviceCounters {
     s.busy_cycles -= b.busy_cycles;
     s.row_misses -= b.row_misses;
     s.bank_conflicts -= b.bank_conflicts;
+    all.sent_latency = after.sent_latency.since(&before.sent_latency);
+    all.received_latency = after.received_latency.since(&before.received_latency);
     all.interrupts -= before.interrupts;
     all.overruns -= before.overruns;
     all
@@ -186,6 +188,7 @@ fn frames(before: &FrameCounters, after: &FrameCounters) -> FrameCounters {
         delivered: after.delivered - before.delivered,
         bytes: after.bytes - before.bytes,
         payload_bytes: after.payload_bytes - before.payload_bytes,
+        damaged: after.damaged - before.damaged,
         latency_sum: after.latency_sum - before.latency_sum,
         ..*after
     }

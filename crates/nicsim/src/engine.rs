@@ -5,6 +5,7 @@ use crate::counters::Snapshot;
 use crate::device::{Arrival, Departure};
 use crate::elf::{ElfError, Image};
 use crate::memory::Request;
+use crate::timeline::Timeline;
 
 /// Why a simulation stopped before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +61,10 @@ pub struct Parts {
     pub keep_departures: bool,
     /// Words that are in the scratchpad before the start: byte address and words.
     pub preload: Vec<(u32, Vec<u32>)>,
+    /// Whether to run until all arrivals have passed through the adapter, beyond the measured time if need be.
+    pub to_the_end: bool,
+    /// Whether to record a timeline of the measured time, at most a millisecond. Only the reference engine can.
+    pub timeline: bool,
     /// Firmware variables to read at the end of a run, by symbol.
     pub peeks: Vec<String>,
 }
@@ -97,6 +102,14 @@ pub trait Engine: Sized {
 
     /// The frames that were sent, if they were kept.
     fn departures(&mut self) -> Vec<Departure>;
+
+    /// Begins to record a timeline, if this engine can.
+    fn begin_timeline(&mut self) {}
+
+    /// The recorded timeline, if there is one.
+    fn timeline(&mut self) -> Option<Timeline> {
+        None
+    }
 }
 
 /// The cause of a fault: an instruction address outside the code.

@@ -38,6 +38,7 @@ pub mod steer;
 pub mod study;
 pub mod sweep;
 pub mod time;
+pub mod timeline;
 pub mod trace;
 
 pub use config::Config;

@@ -25,6 +25,7 @@ use crate::elf::Image;
 use crate::engine::{Access, BuildError, Engine, Fault, Parts, in_function};
 use crate::icache::Icache;
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad, hw};
+use crate::timeline::{Switch, Timeline};
 
 /// The reference engine.
 #[derive(Clone, Debug)]
@@ -49,6 +50,9 @@ pub struct Reference {
     pub accesses: Option<Vec<Access>>,
     /// The addresses of issued instructions by core, if they are traced.
     pub issued: Option<Vec<Vec<u32>>>,
+    /// The changes of function, if they are recorded, and the function of each core.
+    switches: Option<Vec<Switch>>,
+    function: Vec<(u32, u32)>,
 }
 
 impl Engine for Reference {
@@ -90,6 +94,8 @@ impl Engine for Reference {
             devices,
             accesses: None,
             issued: None,
+            switches: None,
+            function: Vec::new(),
             parts,
         })
     }
@@ -133,6 +139,14 @@ impl Engine for Reference {
     fn departures(&mut self) -> Vec<Departure> {
         self.devices.departures.take().unwrap_or_default()
     }
+
+    fn begin_timeline(&mut self) {
+        self.record();
+    }
+
+    fn timeline(&mut self) -> Option<Timeline> {
+        self.switches.is_some().then(|| self.recorded())
+    }
 }
 
 /// The scratchpad with the image, the parameters of the firmware, and the preloaded words.
@@ -162,6 +176,39 @@ pub(crate) fn round_robin(mask: u32, last: usize) -> usize {
 }
 
 impl Reference {
+    fn record(&mut self) {
+        self.accesses = Some(Vec::new());
+        self.switches = Some(Vec::new());
+        self.function = vec![(0, 0); self.cores.len()];
+        self.devices.record();
+    }
+
+    /// What was recorded since `record`; recording ends.
+    fn recorded(&mut self) -> Timeline {
+        let cycles_per_us = self.parts.config.chip.mhz.hz() / 1e6;
+        let period = self.devices.clock(Domain::Cores).period;
+        Timeline {
+            switches: self.switches.take().unwrap_or_default(),
+            accesses: self.accesses.take().unwrap_or_default(),
+            devices: self.devices.recorded(),
+            image: self.parts.image.clone(),
+            end: self.now,
+            cycles_per_us,
+            units_per_us: period as f64 * cycles_per_us,
+        }
+    }
+
+    /// Records that core `who` issued the instruction at `pc`, if that is in another function than before.
+    fn note_function(&mut self, who: usize, pc: u32) {
+        let Some(switches) = &mut self.switches else { return };
+        let (from, until) = self.function[who];
+        if !(from..until).contains(&pc) {
+            let symbol = self.parts.image.function(pc);
+            self.function[who] = symbol.map_or((pc, pc + 4), |s| (s.addr, s.addr + s.size.max(4)));
+            switches.push(Switch { cycle: self.now, core: who, pc });
+        }
+    }
+
     fn image(&self) -> &Image {
         &self.parts.image
     }

@@ -6,6 +6,7 @@ use crate::device::{Arrival, Departure};
 use crate::elf::{ElfError, Image};
 use crate::engine::{BuildError, Engine, Fault, Parts};
 use crate::firmware::Builtin;
+use crate::timeline::Timeline;
 
 /// Why a run has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +39,33 @@ pub struct Outcome {
     pub departures: Vec<Departure>,
     /// The requested variables of the firmware: name and words.
     pub peeks: Vec<(String, Vec<u32>)>,
+    /// The timeline, if it was recorded.
+    pub timeline: Option<Timeline>,
+}
+
+/// The longest time that a timeline covers, in microseconds; a millisecond is 40 MB of JSON.
+pub const TIMELINE_US: u64 = 1000;
+/// The steps in which a run is extended until a capture has passed, in microseconds.
+const STEP_US: u64 = 100;
+/// The number of steps without any frame after which a run is not extended any more.
+const QUIET_STEPS: u32 = 1000;
+
+/// Runs on from cycle `at` until all `frames` of a capture have arrived and left, or nothing moves any more.
+fn drain<E: Engine>(engine: &mut E, mut at: u64, step: u64, frames: u64) -> Result<(), RunError> {
+    let (mut last, mut quiet) = (0, 0);
+    loop {
+        let now = engine.snapshot();
+        let received = now.devices.received;
+        let moved = received.entered + received.delivered + received.dropped;
+        quiet = if moved == last { quiet + 1 } else { 0 };
+        last = moved;
+        let passed = received.entered >= frames && now.held.1 == 0;
+        if passed || (received.entered >= frames && quiet > QUIET_STEPS) {
+            return Ok(());
+        }
+        at += step.max(1);
+        engine.run_to(at)?;
+    }
 }
 
 /// The image of a firmware file for this configuration.
@@ -67,12 +95,25 @@ pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
     install(&mut parts)?;
     let peeks = variables(&parts)?;
     let image = parts.image.clone();
+    let wants_timeline = parts.timeline;
+    let arrivals = parts.arrivals.as_ref().map(|arrivals| arrivals.len() as u64);
+    let to_the_end = arrivals.filter(|_| parts.to_the_end);
     let mut engine = E::build(parts)?;
     let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6).round() as u64;
     let warm = cycles(config.run.warmup_us);
     engine.run_to(warm)?;
     let before = engine.snapshot();
-    engine.run_to(warm + cycles(config.run.measure_us).max(1))?;
+    let end = warm + cycles(config.run.measure_us).max(1);
+    let mut timeline = None;
+    if wants_timeline {
+        engine.begin_timeline();
+        engine.run_to(end.min(warm + cycles(TIMELINE_US)))?;
+        timeline = engine.timeline();
+    }
+    engine.run_to(end)?;
+    if let Some(frames) = to_the_end {
+        drain(&mut engine, end, cycles(STEP_US), frames)?;
+    }
     let end = engine.snapshot();
     let window = Window::between(&before, &end);
     check(&window, &end)?;
@@ -84,6 +125,7 @@ pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
         image,
         units_per_second: units_per_second.per_second(),
         departures: engine.departures(),
+        timeline,
         peeks: peeks
             .into_iter()
             .map(|(name, addr, words)| {

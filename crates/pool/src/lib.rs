@@ -320,6 +320,13 @@ impl Pool {
         LONGEST.min((self.arena.stride - 1) * LINE) // a lendable one has more than was asked for
     }
 
+    /// The position of the frame's buffer among those of the pool, from 0; `None` if it is none of them.
+    #[must_use]
+    #[inline]
+    pub fn position(&self, frame: &Frame) -> Option<usize> {
+        self.arena.numbers.place(frame.buf()).map(|place| place as usize)
+    }
+
     /// How many buffers there are.
     #[must_use]
     pub fn frames(&self) -> usize {

@@ -21,6 +21,7 @@
 
 mod atomic;
 mod contract;
+pub mod dlb;
 mod done_bits;
 mod line;
 pub mod model;

@@ -26,7 +26,23 @@ pub struct Model {
     order: Order,
     consumers: u16,
     capacity: usize,
+    limits: Reach,
     line: Mutex<Line>,
+}
+
+/// How far into its line a queue looks for frames that a core may have. By default it looks at all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// Ordered: frames that are open or done and have not left.
+    pub(crate) window: usize,
+    /// Atomic: waiting frames among which the queue looks for a flow that is free.
+    pub(crate) buffer: usize,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { window: usize::MAX, buffer: usize::MAX }
+    }
 }
 
 /// The frames from the oldest that is not done to the newest.
@@ -91,7 +107,13 @@ impl Model {
     #[must_use]
     pub fn new(order: Order, consumers: u16, capacity: usize) -> Self {
         let consumers = if order == Order::Direct { 1 } else { consumers.max(1) };
-        Self { order, consumers, capacity: capacity.max(1), line: Mutex::default() }
+        let limits = Reach::default();
+        Self { order, consumers, capacity: capacity.max(1), limits, line: Mutex::default() }
+    }
+
+    /// The same queue with a smaller reach.
+    pub(crate) fn with_reach(self, limits: Reach) -> Self {
+        Self { limits, ..self }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -113,14 +135,22 @@ impl Line {
     }
 
     /// The entries that `core` may dequeue now.
-    fn free(&self, order: Order, core: u16) -> Vec<usize> {
-        let mut free = Vec::new();
+    fn free(&self, order: Order, core: u16, limits: Reach) -> Vec<usize> {
+        let (mut free, mut waiting) = (Vec::new(), 0);
         for (at, entry) in self.entries.iter().enumerate() {
+            let is_waiting = matches!(entry.state, State::Waiting(_));
+            // The entries before `at` of an ordered queue are out, or were just chosen.
+            if (order == Order::Ordered && at >= limits.window)
+                || (order == Order::Atomic && is_waiting && waiting >= limits.buffer)
+            {
+                break;
+            }
+            waiting += usize::from(is_waiting);
             let pinned_elsewhere = order == Order::Atomic
                 && self.entries.iter().any(|other| {
                     other.hash == entry.hash && matches!(other.state, State::Open(c) if c != core)
                 });
-            if matches!(entry.state, State::Waiting(_)) && !pinned_elsewhere && free.len() < LANES {
+            if is_waiting && !pinned_elsewhere && free.len() < LANES {
                 free.push(at);
             }
         }
@@ -165,7 +195,7 @@ impl Queue for Model {
         if core >= self.consumers || !line.open(core).is_empty() || !into.is_empty() {
             return;
         }
-        for at in line.free(self.order, core) {
+        for at in line.free(self.order, core, self.limits) {
             let state = &mut line.entries[at].state;
             if let State::Waiting(car) = std::mem::replace(state, State::Open(core)) {
                 car.put(into);

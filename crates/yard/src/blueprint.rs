@@ -17,6 +17,7 @@ use flowyard_flow::Secret;
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::table::Rule;
+use flowyard_flow::table::marked::Answers;
 use flowyard_frame::{Action, FlowKey, Nanos, To};
 use flowyard_queue::Order;
 
@@ -147,6 +148,8 @@ pub struct SteerPlan {
     pub lists: Lists,
     /// Names of the counters that tables use, by number from 1.
     pub counters: Vec<String>,
+    /// The entries that adapters name by marks on frames; `None` if no adapter does.
+    pub marks: Option<std::sync::Arc<Answers>>,
 }
 
 impl Default for SteerPlan {
@@ -161,6 +164,7 @@ impl Default for SteerPlan {
             rules: Vec::new(),
             lists: Lists::default(),
             counters: Vec::new(),
+            marks: None,
         }
     }
 }
@@ -353,7 +357,8 @@ impl Blueprint {
     }
 
     /// Buffers of the pool.
-    pub(crate) fn pool_frames(&self) -> usize {
+    #[must_use]
+    pub fn pool_frames(&self) -> usize {
         let queues = self.queues.iter().map(|queue| queue.window_frames);
         let ports = self.ports.iter().flat_map(|port| {
             port.cores.iter().map(|_| port.window_frames) // a tx queue for each

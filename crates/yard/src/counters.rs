@@ -76,11 +76,25 @@ pub enum DropReason {
     Taken,
     /// The frame met more buckets of groups, or would have become more frames, than one frame may.
     TooManyCopies,
+    /// No security association has the SPI of the frame, or none is configured for its policy.
+    NoSa,
+    /// The security association of the frame has reached a limit.
+    SaExpired,
+    /// The sequence number was accepted before, or is below the anti-replay window.
+    Replayed,
+    /// The integrity check value of the frame is wrong.
+    Unauthentic,
+    /// An IPsec policy says drop, or requires protection that the frame does not have.
+    Policy,
+    /// The frame would exceed the MTU of its tunnel.
+    TooBig,
+    /// The frame is a fragment, which IPsec neither protects nor opens.
+    IpsecFragment,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 35] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -109,6 +123,13 @@ impl DropReason {
         Self::Unresolved,
         Self::Taken,
         Self::TooManyCopies,
+        Self::NoSa,
+        Self::SaExpired,
+        Self::Replayed,
+        Self::Unauthentic,
+        Self::Policy,
+        Self::TooBig,
+        Self::IpsecFragment,
     ];
 
     /// The name in counters and reports.
@@ -143,6 +164,13 @@ impl DropReason {
             Self::Unresolved => "unresolved",
             Self::Taken => "taken",
             Self::TooManyCopies => "too_many_copies",
+            Self::NoSa => "no_sa",
+            Self::SaExpired => "sa_expired",
+            Self::Replayed => "replayed",
+            Self::Unauthentic => "unauthentic",
+            Self::Policy => "policy",
+            Self::TooBig => "too_big",
+            Self::IpsecFragment => "ipsec_fragment",
         }
     }
 
@@ -161,15 +189,21 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=28 => code as usize - 1,
+            1..=35 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
 }
 
 /// Dropped frames by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Adds `frames` to the reason with this code.
@@ -329,11 +363,20 @@ impl Counters {
 const COPIES: usize = 4;
 
 /// A core's counters for other threads to read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Board {
     numbers: [AtomicU64; NUMBERS],
     drops: [AtomicU64; DropReason::ALL.len()],
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            numbers: [const { AtomicU64::new(0) }; NUMBERS],
+            drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
+        }
+    }
 }
 
 impl Board {

@@ -13,6 +13,7 @@ pub(crate) const SCHEMA: &str = "flowyard.bench-eventdev/1";
 #[command(after_help = "\
 Examples:
   flowyard bench eventdev
+  flowyard bench eventdev --device dlb2-model --rounds 0
   flowyard bench eventdev --device event_sw0 --eal=--no-huge --eal=-m --eal=256
   flowyard bench eventdev --device event_opdl0 --json > opdl.json
 
@@ -20,7 +21,8 @@ One thread plays the producer, the workers, the consumer and the scheduler of a 
 the events of a rule are the same in each run. Compare rates that were measured in turn only. The
 exit status is 0, whether the device keeps the rules or not.")]
 pub(crate) struct Args {
-    /// The device: own for flowyard's queues, or an event device of DPDK with its arguments
+    /// The device: own for flowyard's queues, dlb2-model for a model of the limits of Intel's DLB 2.0, or an event
+    /// device of DPDK with its arguments
     #[arg(long, value_name = "DEVICE", default_value = "own")]
     device: String,
 

@@ -143,7 +143,7 @@ impl Replay {
         text.push('\n');
         if arrived < frames {
             text += &format!(
-                "{arrived} of these frames arrived within the simulated time; raise run.measure_us, or raise --speed\n"
+                "{arrived} of these frames arrived within run.measure_us; remove that key to run to the end of the capture\n"
             );
         }
         text

@@ -2,7 +2,7 @@
 
 use flowyard_nicsim::config::Config;
 use flowyard_nicsim::counters::CoreCounters;
-use flowyard_nicsim::device::DeviceCounters;
+use flowyard_nicsim::device::{DeviceCounters, Histogram};
 use flowyard_nicsim::isa;
 use flowyard_nicsim::profile::{Category, Profile};
 use flowyard_nicsim::run::Outcome;
@@ -39,6 +39,11 @@ pub(crate) struct Report<'a> {
     profile: Profile,
     /// Firmware variables chosen by `--peek`: names and words.
     peeks: &'a [(String, Vec<u32>)],
+    /// Times of sent frames from the host's descriptor to the last bit on the link: the lowest value of each bucket
+    /// in nanoseconds, and the number of frames in it. A bucket is at most an eighth of its value wide.
+    sent_latency_ns: Vec<(f64, u64)>,
+    /// Times of received frames from the last bit on the link to the host, in the same form.
+    received_latency_ns: Vec<(f64, u64)>,
     /// The capture of `--pcap-in`; absent without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     capture: Option<&'a Replay>,
@@ -59,9 +64,16 @@ impl<'a> Report<'a> {
             devices: &outcome.window.devices,
             profile: Profile::of(&outcome.image, &outcome.window),
             peeks: &outcome.peeks,
+            sent_latency_ns: buckets(outcome, &outcome.window.devices.sent_latency),
+            received_latency_ns: buckets(outcome, &outcome.window.devices.received_latency),
             capture,
         }
     }
+}
+
+fn buckets(outcome: &Outcome, histogram: &Histogram) -> Vec<(f64, u64)> {
+    let units = outcome.units_per_second as f64 / 1e9;
+    histogram.rows().map(|(value, count)| (value as f64 / units, count)).collect()
 }
 
 pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
@@ -80,6 +92,8 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
         outcome.frames_per_second() / 1e6,
     );
     text += &frames(outcome).to_text(style);
+    text += "\n";
+    text += &latencies(outcome).to_text(style);
     text += "\n";
     text += &cores(outcome).to_text(style);
     let (seconds, total) = (outcome.seconds(), outcome.window.total());
@@ -112,6 +126,7 @@ fn frames(outcome: &Outcome) -> Table {
         .column(Column::number("out"))
         .column(Column::number("dropped"))
         .column(Column::number("inside at the end"))
+        .column(Column::number("damaged"))
         .column(Column::number("errors"))
         .column(Column::number("mean latency").unit("us"));
     for (name, counters, held, whole) in [
@@ -126,9 +141,32 @@ fn frames(outcome: &Outcome) -> Table {
             Cell::new(counters.delivered.to_string()),
             Cell::new(counters.dropped.to_string()),
             Cell::new(held.to_string()),
+            Cell::new(counters.damaged.to_string()),
             Cell::new(whole.errors.to_string()),
             Cell::new(format!("{mean:.2}")),
         ]);
+    }
+    table
+}
+
+/// Quantiles of the time of a frame in the adapter.
+fn latencies(outcome: &Outcome) -> Table {
+    let d = &outcome.window.devices;
+    let mut table = Table::new(
+        "time of a frame in the adapter, microseconds (quantiles are exact to an eighth)",
+    )
+    .column(Column::text(""));
+    let shares =
+        [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "longest")];
+    for (_, name) in shares {
+        table = table.column(Column::number(name));
+    }
+    let units = outcome.units_per_second as f64 / 1e6;
+    for (name, histogram) in [("sent", &d.sent_latency), ("received", &d.received_latency)] {
+        let cells = shares.map(|(share, _)| {
+            Cell::new(format!("{:.2}", histogram.quantile(share) as f64 / units))
+        });
+        table.push(std::iter::once(Cell::new(name)).chain(cells));
     }
     table
 }

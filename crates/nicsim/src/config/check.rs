@@ -55,6 +55,9 @@ impl Config {
         power("host.recv_ring", h.recv_ring, 32, 512, "a power of two from 32 to 512")?;
         power("host.return_ring", h.return_ring, 512, 4096, "a power of two from 512 to 4096")?;
         range("host.queues", h.queues, 1, 8, "from 1 to 8")?;
+        let most = if h.queues == 1 { u32::MAX } else { 0 };
+        let wanted = "0 when there are several return rings";
+        range("host.short_buffer_every", h.short_buffer_every, 0, most, wanted)?;
         let f = &self.firmware;
         range("firmware.bundle", f.bundle, 1, 32, "from 1 to 32")?;
         range("firmware.send_coalesce", f.send_coalesce, 1, 64, "from 1 to 64")?;

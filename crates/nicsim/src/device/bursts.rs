@@ -1,6 +1,7 @@
 //! The edges of the SDRAM: one burst at a time, and the bytes that each burst moves.
 
 use super::devices::{CoreAccess, DMA_READ, DMA_WRITE, Devices, MAC_RX, MAC_TX};
+use super::timeline::What;
 use crate::memory::{Request, SDRAM_BASE, Scratchpad};
 
 impl Devices {
@@ -23,7 +24,10 @@ impl Devices {
             && let Some((addr, len)) = wants[who]
         {
             let cycles = self.sdram.begin(addr, len);
-            self.sdram.busy = Some((who, time + cycles * self.memory.period));
+            let until = time + cycles * self.memory.period;
+            self.sdram.busy = Some((who, until));
+            let number = self.sdram.counters.bursts - 1;
+            self.happened(time, until, What::Burst(who as u8), number, len);
         }
     }
 
@@ -33,14 +37,14 @@ impl Devices {
                 let Some(at) = self.drd.burst() else { return };
                 let (from, to, len) = places(at.host, at.nic, at.len);
                 self.sdram.bytes[to..to + len].copy_from_slice(&self.host.memory[from..from + len]);
-                self.drd.burst_done(0);
+                self.drd.burst_done(time, 0);
                 self.dirty |= 1 << DMA_READ;
             }
             DMA_WRITE => {
                 let Some(at) = self.dwr.burst() else { return };
                 let (to, from, len) = places(at.host, at.nic, at.len);
                 self.host.memory[to..to + len].copy_from_slice(&self.sdram.bytes[from..from + len]);
-                self.dwr.burst_done(time + self.latency);
+                self.dwr.burst_done(time, time + self.latency);
                 self.dirty |= 1 << DMA_WRITE;
             }
             MAC_TX => {

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 use super::dma::Dma;
+use super::histogram::Histogram;
 use super::host::Host;
 use super::mac::{MacRx, MacTx, TX_VLAN};
 use super::net::{Arrival, FCS_BYTES, FrameCounters, Frames, Journey, RxFrame, Source};
 use super::sdram::{Sdram, SdramCounters};
+use super::timeline::{Happened, What};
 use crate::config::Config;
 use crate::memory::Request;
 use crate::time::{Clock, FreqError};
@@ -54,6 +56,12 @@ pub struct DeviceCounters {
     pub overruns: u64,
     /// Frames returned to the host, by return ring.
     pub per_queue: [u64; 8],
+    /// Times of sent frames from the host's descriptor to the last bit on the link, in time units.
+    #[serde(skip)]
+    pub sent_latency: Histogram,
+    /// Times of received frames from the last bit on the link to the host, in time units.
+    #[serde(skip)]
+    pub received_latency: Histogram,
 }
 
 /// A transmitted frame: the time of its last bit in time units, and its bytes without check sequence.
@@ -95,6 +103,8 @@ pub(crate) struct Devices {
     pub(super) link_up: u64,
     /// The transmitted frames, if they are to be kept.
     pub(crate) departures: Option<Vec<Departure>>,
+    /// What happened, if it is recorded.
+    pub(super) timeline: Option<Vec<Happened>>,
 }
 
 impl Devices {
@@ -134,7 +144,41 @@ impl Devices {
             scratchpad: config.chip.scratchpad_kb * 1024,
             link_up: 0,
             departures: keep_departures.then(Vec::new),
+            timeline: None,
         })
+    }
+
+    /// Begins to record a timeline.
+    pub(crate) fn record(&mut self) {
+        self.timeline = Some(Vec::new());
+        self.received.log = Some(Vec::new());
+        self.host.sent.log = Some(Vec::new());
+        self.drd.log = Some(Vec::new());
+        self.dwr.log = Some(Vec::new());
+    }
+
+    /// The recorded timeline; recording ends.
+    pub(crate) fn recorded(&mut self) -> Vec<Happened> {
+        let mut all = self.timeline.take().unwrap_or_default();
+        let frames = [(What::Received, &mut self.received), (What::Sent, &mut self.host.sent)];
+        for (what, journey) in frames {
+            for (number, (from, until)) in journey.log.take().into_iter().flatten().enumerate() {
+                all.push(Happened { from, until, what, number: number as u64, bytes: 0 });
+            }
+        }
+        for (what, dma) in [(What::DmaRead, &mut self.drd), (What::DmaWrite, &mut self.dwr)] {
+            for (number, done) in dma.log.take().into_iter().flatten().enumerate() {
+                let (from, until, bytes) = done;
+                all.push(Happened { from, until, what, number: number as u64, bytes });
+            }
+        }
+        all
+    }
+
+    pub(super) fn happened(&mut self, from: u64, until: u64, what: What, number: u64, bytes: u32) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push(Happened { from, until, what, number, bytes });
+        }
     }
 
     /// The parameters of the firmware, as words from [`crate::memory::hw::BOOT`] on.
@@ -222,6 +266,7 @@ impl Devices {
         }
         let mut drive = self.host.is_new();
         while let Some(done) = self.dwr.acknowledged(time) {
+            self.dwr.note(&done, time);
             self.dirty |= 1 << DMA_WRITE;
             if Dma::came_by_words(&done) {
                 for n in 0..done.len / 4 {
@@ -268,8 +313,15 @@ impl Devices {
 
     fn take_arrival(&mut self, frame: RxFrame, ended: u64) {
         let body = (frame.len - FCS_BYTES) as usize;
+        if self.timeline.is_some() {
+            let number = self.received.counters.entered;
+            let began = ended.saturating_sub(u64::from(self.preamble + frame.len) * self.byte);
+            let what = if self.mrx.fits(frame.len) { What::LinkIn } else { What::Overrun };
+            self.happened(began, ended, what, number, frame.len);
+        }
         if self.mrx.fits(frame.len) {
-            self.received.enter(&frame.buffer[..body], ended);
+            let damaged = frame.flags & super::net::flag::DAMAGED != 0;
+            self.received.enter(&frame.buffer[..body], ended, damaged);
         } else {
             self.received.drop_one();
         }
@@ -289,7 +341,11 @@ impl Devices {
                 let [high, low] = (frame.vlan as u16).to_be_bytes();
                 bytes.splice(12..12, [0x81, 0x00, high, low]);
             }
-            self.host.sent.arrive(&bytes, end, false);
+            let number = self.host.sent.counters.delivered;
+            let on_link = self.preamble + frame.len + FCS_BYTES;
+            let began = end.saturating_sub(u64::from(on_link) * self.byte);
+            self.happened(began, end, What::LinkOut, number, frame.len + FCS_BYTES);
+            self.host.sent.arrive(&bytes, end, false, false);
             if let Some(kept) = &mut self.departures {
                 kept.push((end, bytes.clone()));
             }
@@ -319,6 +375,8 @@ impl Devices {
             interrupts: self.host.interrupts,
             overruns: self.mrx.overruns,
             per_queue: self.host.per_queue,
+            sent_latency: self.host.sent.latency.clone(),
+            received_latency: self.received.latency.clone(),
         }
     }
 

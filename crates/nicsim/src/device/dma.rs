@@ -26,6 +26,8 @@ pub(crate) struct Move {
     pub(crate) len: u32,
     /// The time at which its data arrives (read) or the host acknowledges it (write).
     pub(crate) due: u64,
+    /// The time at which its descriptor was complete.
+    since: u64,
     moved: bool,
 }
 
@@ -59,6 +61,8 @@ pub(crate) struct Dma {
     events: u32,
     news: bool,
     pub(crate) port: Port,
+    /// For a timeline: the times of completed DMAs, and their bytes.
+    pub(crate) log: Option<Vec<(u64, u64, u32)>>,
 }
 
 impl Dma {
@@ -83,6 +87,7 @@ impl Dma {
             events: 0,
             news: false,
             port: Port::default(),
+            log: None,
         }
     }
 
@@ -170,7 +175,7 @@ impl Dma {
                 if self.fetch_words == 4 {
                     self.fetch_words = 0;
                     let due = if self.reads { time + latency } else { u64::MAX };
-                    self.accept(due, scratchpad, host)?;
+                    self.accept((time, due), scratchpad, host)?;
                 }
             }
             Purpose::Data => {
@@ -182,7 +187,7 @@ impl Dma {
                 if self.word * 4 == self.out[at].len {
                     self.word = 0;
                     self.word_at += 1;
-                    self.moved(at, time + latency);
+                    self.moved(at, time, time + latency);
                 }
             }
         }
@@ -194,7 +199,12 @@ impl Dma {
         std::mem::take(&mut self.news)
     }
 
-    fn accept(&mut self, due: u64, scratchpad: u32, host_bytes: u32) -> Result<(), String> {
+    fn accept(
+        &mut self,
+        (since, due): (u64, u64),
+        scratchpad: u32,
+        host_bytes: u32,
+    ) -> Result<(), String> {
         let [host, nic, len, _] = self.fetch;
         let side = if self.reads { "read" } else { "write" };
         let number = self.fetched;
@@ -219,18 +229,18 @@ impl Dma {
             return Err(format!("DMA {side} assist: descriptor {number} has {wrong}"));
         }
         self.news = true;
-        self.out.push_back(Move { host, nic, len, due, moved: false });
+        self.out.push_back(Move { host, nic, len, due, since, moved: false });
         self.fetched += 1;
         Ok(())
     }
 
-    fn moved(&mut self, at: usize, due: u64) {
+    fn moved(&mut self, at: usize, now: u64, due: u64) {
         self.news = true;
         self.out[at].moved = true;
         if self.reads {
-            while self.out.front().is_some_and(|front| front.moved) {
-                self.out.pop_front();
+            while let Some(done) = self.out.pop_front_if(|front| front.moved) {
                 self.done += 1;
+                self.note(&done, now);
             }
         } else {
             self.out[at].due = due;
@@ -258,11 +268,18 @@ impl Dma {
             .any(|n| !self.out[(n - self.done) as usize].is_scratch())
     }
 
-    /// Marks the burst as transferred.
-    pub(crate) fn burst_done(&mut self, due: u64) {
+    /// Notes the completion of a DMA for a timeline.
+    pub(crate) fn note(&mut self, done: &Move, now: u64) {
+        if let Some(log) = &mut self.log {
+            log.push((done.since, now, done.len));
+        }
+    }
+
+    /// Marks the burst as transferred at the time `now`; the host acknowledges it at `due`.
+    pub(crate) fn burst_done(&mut self, now: u64, due: u64) {
         let at = (self.burst_at - self.done) as usize;
         self.burst_at += 1;
-        self.moved(at, due);
+        self.moved(at, now, due);
     }
 
     /// The time at which the host's bus has an effect on this assist.

@@ -3,6 +3,7 @@
 
 use super::devices::{DMA_READ, DMA_WRITE, Devices, Domain, MAC_RX, MAC_TX};
 use super::port::Purpose;
+use super::timeline::What;
 
 use crate::isa::Op;
 use crate::memory::{Request, hw};
@@ -107,7 +108,11 @@ impl Devices {
                 self.mrx.cons = value;
                 self.wake = true;
             }
-            hw::INTERRUPT => self.host.interrupts += 1,
+            hw::INTERRUPT => {
+                let number = self.host.interrupts;
+                self.host.interrupts += 1;
+                self.happened(self.at.0, self.at.0, What::Interrupt, number, 0);
+            }
             hw::EVENT_ENABLE => {
                 self.mtx.event_wanted = value != 0;
                 self.mrx.event_wanted = value != 0;

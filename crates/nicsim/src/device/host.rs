@@ -23,6 +23,11 @@ const BUFFER_BYTES: u32 = 2048;
 const BD_END: u32 = 1;
 const BD_VLAN: u32 = 2;
 const BD_CHECKSUM: u32 = 4;
+/// Return descriptor flags: the frame has an error, its buffer was refused.
+const RETURN_ERROR: u32 = 0x8000;
+const RETURN_REFUSED: u32 = 0x0400;
+/// The length of a buffer that the firmware must refuse.
+const SHORT_BYTES: u32 = 64;
 
 /// The host and its driver.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub(crate) struct Host {
     started: bool,
     /// Frames returned by each return ring.
     pub(crate) per_queue: [u64; 8],
+    /// Every buffer whose number is one less than a multiple of this is posted too short; 0 is none.
+    short_every: u32,
     ring: VecDeque<u32>,
 }
 
@@ -88,6 +95,7 @@ impl Host {
             interrupts: 0,
             started: false,
             per_queue: [0; 8],
+            short_every: h.short_buffer_every,
             ring: VecDeque::new(),
         }
     }
@@ -185,10 +193,15 @@ impl Host {
         Ok(())
     }
 
+    /// Whether the driver posts `buffer` with a length that no frame may be written to.
+    fn is_short(&self, buffer: u32) -> bool {
+        self.short_every > 0 && buffer % self.short_every == self.short_every - 1
+    }
+
     fn post_buffer(&mut self, buffer: u32) {
         let at = self.recv_ring + (self.posted_recv & self.recv_mask) * 32;
-        let words =
-            [0, self.recv_buffers + buffer * BUFFER_BYTES, BUFFER_BYTES, 0, 0, 0, 0, buffer];
+        let len = if self.is_short(buffer) { SHORT_BYTES } else { BUFFER_BYTES };
+        let words = [0, self.recv_buffers + buffer * BUFFER_BYTES, len, 0, 0, 0, 0, buffer];
         for (n, word) in words.into_iter().enumerate() {
             self.write(at + 4 * n as u32, word);
         }
@@ -213,7 +226,7 @@ impl Host {
             let [high, low] = (self.vlan as u16).to_be_bytes();
             frame.splice(12..12, [0x81, 0x00, high, low]);
         }
-        self.sent.enter(&frame, now);
+        self.sent.enter(&frame, now, false);
         self.scratch = frame;
         for (addr, len, flags) in [(header, HEADER_BYTES, flags), (payload, size, flags | BD_END)] {
             let at = self.send_ring + (self.posted_bds & self.send_mask) * 16;
@@ -249,10 +262,25 @@ impl Host {
                     first.wrapping_add(number)
                 ));
             }
+            let flags = self.word(at + 12);
             let from = (self.recv_buffers + buffer * BUFFER_BYTES) as usize;
-            let frame = &self.memory[from..from + (len - FCS_BYTES) as usize];
-            received.arrive(frame, now, self.queues > 1);
-            self.per_queue[queue as usize] += 1;
+            if self.is_short(buffer) != (flags & RETURN_REFUSED != 0) {
+                let what = if self.is_short(buffer) { "uses" } else { "refuses" };
+                return Err(format!("host: the adapter {what} buffer {buffer}, which it must not"));
+            }
+            if flags & RETURN_REFUSED != 0 {
+                if self.memory[from..from + BUFFER_BYTES as usize].iter().any(|&byte| byte != 0) {
+                    return Err(format!(
+                        "host: the adapter wrote to buffer {buffer}, which it refused"
+                    ));
+                }
+                received.refuse();
+            } else {
+                let frame = &self.memory[from..from + (len - FCS_BYTES) as usize];
+                let marked = flags & RETURN_ERROR != 0;
+                received.arrive(frame, now, self.queues > 1, marked);
+                self.per_queue[queue as usize] += 1;
+            }
             self.ring.push_back(buffer);
         }
         while let Some(buffer) = self.ring.pop_front() {

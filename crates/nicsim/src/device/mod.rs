@@ -13,13 +13,17 @@ mod bursts;
 mod devices;
 mod dma;
 mod front;
+mod histogram;
 mod host;
 mod mac;
 mod net;
 mod port;
 mod sdram;
+mod timeline;
 
 pub(crate) use devices::{ASSISTS, Devices, Domain};
 pub use devices::{Departure, DeviceCounters};
+pub use histogram::Histogram;
 pub use net::{Arrival, FCS_BYTES, FrameCounters, HEADER_BYTES};
 pub use sdram::SdramCounters;
+pub use timeline::{Happened, What};

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use flowyard_wire::checksum::checksum;
 
+use super::histogram::Histogram;
 use crate::config::Config;
 use crate::time::Base;
 
@@ -19,6 +20,7 @@ pub const FCS_BYTES: u32 = 4;
 
 /// The receive flags of the MAC, which the firmware reads.
 pub(crate) mod flag {
+    pub(crate) const CRC: u32 = 1;
     pub(crate) const OVERSIZE: u32 = 2;
     pub(crate) const RUNT: u32 = 4;
     pub(crate) const MULTICAST: u32 = 8;
@@ -26,6 +28,8 @@ pub(crate) mod flag {
     pub(crate) const VLAN: u32 = 32;
     pub(crate) const IP_CHECKSUM_GOOD: u32 = 64;
     pub(crate) const IPV4: u32 = 128;
+    /// A frame with one of these is delivered with the mark of an error.
+    pub(crate) const DAMAGED: u32 = CRC | OVERSIZE | RUNT;
 }
 
 /// A frame in a receive buffer.
@@ -60,6 +64,7 @@ pub(crate) struct Passport {
     digest: u64,
     flow: u32,
     since: u64,
+    damaged: bool,
 }
 
 /// A digest of the first and last 64 bytes.
@@ -86,6 +91,9 @@ fn flow_of(bytes: &[u8]) -> u32 {
 pub(crate) struct Journey {
     held: VecDeque<Passport>,
     pub(crate) counters: FrameCounters,
+    pub(crate) latency: Histogram,
+    /// For a timeline: when the frames that arrived last entered and arrived.
+    pub(crate) log: Option<Vec<(u64, u64)>>,
 }
 
 /// The counters of the frames of one direction.
@@ -93,7 +101,7 @@ pub(crate) struct Journey {
 pub struct FrameCounters {
     /// Frames that entered: offered by the network, or posted by the host.
     pub entered: u64,
-    /// Frames dropped because there was no buffer.
+    /// Frames dropped because there was no buffer, or because the firmware refused the host's buffer.
     pub dropped: u64,
     /// Frames that arrived.
     pub delivered: u64,
@@ -101,7 +109,9 @@ pub struct FrameCounters {
     pub bytes: u64,
     /// UDP payload bytes of the frames that arrived.
     pub payload_bytes: u64,
-    /// Frames that arrived out of order, changed, or unknown.
+    /// Of the frames that arrived, those that were damaged on the link and marked as such.
+    pub damaged: u64,
+    /// Frames that arrived out of order, changed, unknown, or with the wrong mark of damage.
     pub errors: u64,
     /// The sum of the times from entry to arrival, in time units.
     pub latency_sum: u64,
@@ -110,9 +120,9 @@ pub struct FrameCounters {
 }
 
 impl Journey {
-    pub(crate) fn enter(&mut self, bytes: &[u8], since: u64) {
+    pub(crate) fn enter(&mut self, bytes: &[u8], since: u64, damaged: bool) {
         let (digest, flow) = (digest(bytes), flow_of(bytes));
-        self.held.push_back(Passport { len: bytes.len() as u32, digest, flow, since });
+        self.held.push_back(Passport { len: bytes.len() as u32, digest, flow, since, damaged });
         self.counters.entered += 1;
     }
 
@@ -121,11 +131,24 @@ impl Journey {
         self.counters.dropped += 1;
     }
 
-    /// Checks a frame that has arrived. With `per_flow`, frames of different flows may overtake each other.
-    pub(crate) fn arrive(&mut self, bytes: &[u8], now: u64, per_flow: bool) {
+    /// Removes the next frame, which the firmware dropped because it refused the host's buffer.
+    pub(crate) fn refuse(&mut self) {
+        match self.held.pop_front() {
+            Some(_) => self.counters.dropped += 1,
+            None => self.counters.errors += 1,
+        }
+    }
+
+    /// Checks a frame that has arrived, `marked` as damaged or not. With `per_flow`, frames of different flows may
+    /// overtake each other.
+    pub(crate) fn arrive(&mut self, bytes: &[u8], now: u64, per_flow: bool, marked: bool) {
         self.counters.delivered += 1;
         self.counters.bytes += bytes.len() as u64;
-        self.counters.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
+        if marked {
+            self.counters.damaged += 1;
+        } else {
+            self.counters.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
+        }
         let (digest, len) = (digest(bytes), bytes.len() as u32);
         let same = |passport: &Passport| passport.digest == digest && passport.len == len;
         let at = self.held.iter().take(if per_flow { 4096 } else { 1 }).position(same);
@@ -143,7 +166,12 @@ impl Journey {
             self.counters.errors += 1;
         }
         if let Some(passport) = self.held.remove(at) {
+            self.counters.errors += u64::from(passport.damaged != marked);
             let latency = now.saturating_sub(passport.since);
+            self.latency.add(latency);
+            if let Some(log) = &mut self.log {
+                log.push((passport.since, now));
+            }
             self.counters.latency_sum += latency;
             self.counters.latency_max = self.counters.latency_max.max(latency);
         }
@@ -175,6 +203,8 @@ pub(crate) struct Source {
     running: bool,
     receives: bool,
     ns: u64,
+    /// Every frame whose number is a multiple of this is damaged; 0 is none.
+    damage_every: u64,
 }
 
 impl Source {
@@ -195,6 +225,7 @@ impl Source {
             running: false,
             receives: config.load.receive,
             ns: base.ns(1),
+            damage_every: config.load.damage_every.into(),
         }
     }
 
@@ -259,7 +290,17 @@ impl Source {
         }
         buffer.extend_from_slice(&[0; FCS_BYTES as usize]);
         let stamp = (self.end / self.ns) as u32;
-        let (flags, vlan) = inspect(&mut buffer);
+        let damaged =
+            self.damage_every > 0 && self.number % self.damage_every == self.damage_every - 1;
+        if damaged {
+            // One bit of the first payload byte, which no header check can find.
+            let at = (HEADER_BYTES as usize).min(buffer.len() - 1);
+            buffer[at] ^= 1;
+        }
+        let (mut flags, vlan) = inspect(&mut buffer);
+        if damaged {
+            flags |= flag::CRC; // the check sequence itself is not computed
+        }
         let total = u64::from(self.overhead + len) * self.byte;
         let share = if self.capture.is_some() { 1.0 } else { self.share };
         self.start += (total as f64 / share) as u64;

@@ -35,8 +35,9 @@ impl Study<'_> {
     /// is never idle.
     pub(super) fn job(&self, firmware: Builtin) -> Job {
         let mut config = Config::default();
-        // The transmit buffer must fill first, which takes longest where the cores are barely fast enough.
-        config.run.warmup_us = 1000;
+        // The transmit buffer must fill, and the receive descriptors that the host posted at the start must be
+        // fetched; until then a profile counts more descriptors than frames.
+        config.run.warmup_us = 4000;
         config.run.measure_us = self.measure_us;
         match firmware {
             Builtin::SwOnly | Builtin::Task => config.chip.mhz = Freq::mhz(200),

@@ -159,6 +159,7 @@ impl Reference {
         if let Some(issued) = &mut self.issued {
             issued[who].push(pc);
         }
+        self.note_function(who, pc);
     }
 
     fn execute(&mut self, who: usize, insn: Insn, pc: u32) -> Result<(), Fault> {

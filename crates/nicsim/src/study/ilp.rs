@@ -9,7 +9,10 @@
 //!   available one cycle later, and one memory access issues in a cycle;
 //! - branches: in one cycle the scan may pass at most B branches or jumps that had not issued before:
 //!   with PBP any number up to the width, with PBP1 one, without BP none (ours: the scan ends at the branch);
-//! - memory order (ours): free (addresses are known), or strict (accesses in program order).
+//! - memory order (ours, because the paper names none): a load does not pass a store that has not issued, since
+//!   the store's address may be the load's; stores do not pass each other, since memory has no renaming.
+//!   [`Order::Free`] (all addresses are known in advance) and [`Order::Program`] (accesses in program order)
+//!   are the two limits, which show what the choice does.
 
 use crate::elf::Image;
 use crate::isa::{self, Class, Op};
@@ -20,16 +23,25 @@ use crate::profile::{Category, categories};
 struct Step {
     /// The steps that produced its operands, or [`NONE`].
     from: [u32; 2],
-    /// The previous memory access in program order, or [`NONE`].
-    memory: u32,
-    is_memory: bool,
     is_load: bool,
+    is_store: bool,
     is_control: bool,
 }
 
 const NONE: u32 = u32::MAX;
-/// The number of instructions after the oldest waiting one that an out-of-order core considers.
-const WINDOW: usize = 4096;
+/// The number of instructions after the oldest waiting one that an out-of-order core considers by default.
+pub const WINDOW: usize = 4096;
+
+/// Which memory accesses may issue before earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Any: all addresses are known in advance and differ.
+    Free,
+    /// A load depends on all earlier stores, and a store issues after all earlier stores.
+    AfterStores,
+    /// Accesses issue in program order.
+    Program,
+}
 
 /// A machine of Table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +54,10 @@ pub struct Machine {
     pub stalls: bool,
     /// The number of branches that the scan may pass in a cycle.
     pub branches: usize,
-    /// Memory accesses issue in program order.
-    pub strict: bool,
+    /// Which memory accesses may issue before earlier ones.
+    pub order: Order,
+    /// The number of instructions after the oldest waiting one that it considers.
+    pub window: usize,
 }
 
 /// A trace that can be scheduled.
@@ -57,7 +71,7 @@ impl Trace {
     pub fn of(image: &Image, pcs: &[u32]) -> Self {
         let map = categories(image);
         let mut steps = Vec::new();
-        let (mut writer, mut memory) = ([NONE; 33], NONE);
+        let mut writer = [NONE; 33];
         for &pc in pcs {
             let index = (pc / 4) as usize;
             let wanted = matches!(
@@ -83,9 +97,8 @@ impl Trace {
             let number = steps.len() as u32;
             steps.push(Step {
                 from,
-                memory,
-                is_memory: insn.is_memory(),
                 is_load: class == Class::Load,
+                is_store: insn.is_memory() && class != Class::Load,
                 is_control: matches!(class, Class::Branch | Class::Jump),
             });
             if insn.rd != 0 {
@@ -93,9 +106,6 @@ impl Trace {
             }
             if multiplies || matches!(insn.op, Op::Mthi | Op::Mtlo) {
                 writer[32] = number;
-            }
-            if insn.is_memory() {
-                memory = number;
             }
         }
         Self { steps }
@@ -118,7 +128,11 @@ impl Trace {
         let (mut head, mut cycle) = (0, 0u64);
         while head < self.steps.len() {
             let (mut slots, mut accesses, mut passed) = (machine.width, 0, 0);
-            let end = self.steps.len().min(head + WINDOW);
+            // Whether a load or a store before the scan's position waits.
+            let (mut load_waits, mut store_waits) = (false, false);
+            // Whether a store issued in this cycle.
+            let mut stored = false;
+            let end = self.steps.len().min(head + machine.window);
             for at in head..end {
                 if issued[at] != WAITING {
                     continue;
@@ -129,17 +143,24 @@ impl Trace {
                     let late = machine.stalls && self.steps[producer as usize].is_load;
                     when != WAITING && when + 1 + u64::from(late) <= cycle
                 };
-                let before = issued.get(step.memory as usize);
-                let in_turn = !machine.strict
-                    || !step.is_memory
-                    || before.is_none_or(|&when| when != WAITING);
-                let port = !(machine.stalls && step.is_memory && accesses == 1);
-                if ready(step.from[0]) && ready(step.from[1]) && in_turn && port {
+                let is_memory = step.is_load || step.is_store;
+                let blocked = match machine.order {
+                    Order::Free => false,
+                    Order::AfterStores => store_waits || (step.is_load && stored),
+                    Order::Program => load_waits || store_waits,
+                };
+                let port = machine.stalls && accesses == 1;
+                let held = is_memory && (blocked || port);
+                if ready(step.from[0]) && ready(step.from[1]) && !held {
                     issued[at] = cycle;
                     slots -= 1;
-                    accesses += usize::from(step.is_memory);
+                    accesses += usize::from(is_memory);
+                    stored |= step.is_store;
                 } else if machine.in_order {
                     break;
+                } else {
+                    load_waits |= step.is_load;
+                    store_waits |= step.is_store;
                 }
                 if step.is_control {
                     if passed == machine.branches {
@@ -162,7 +183,7 @@ impl Trace {
 
 /// Table 2. Its rows are in order and out of order, each with widths 1, 2 and 4. Its columns are PBP and no BP
 /// on a perfect pipeline, then PBP, PBP1 and no BP with stalls.
-pub fn table(trace: &Trace, strict: bool) -> [[f64; 5]; 6] {
+pub fn table(trace: &Trace, order: Order) -> [[f64; 5]; 6] {
     let mut cells = [[0.0; 5]; 6];
     for (row, (in_order, width)) in
         [(true, 1), (true, 2), (true, 4), (false, 1), (false, 2), (false, 4)]
@@ -174,7 +195,7 @@ pub fn table(trace: &Trace, strict: bool) -> [[f64; 5]; 6] {
                 .into_iter()
                 .enumerate()
         {
-            let machine = Machine { in_order, width, stalls, branches, strict };
+            let machine = Machine { in_order, width, stalls, branches, order, window: WINDOW };
             cells[row][column] = trace.ipc(machine);
         }
     }
@@ -186,7 +207,7 @@ mod tests {
     use super::*;
 
     fn step(from: [u32; 2]) -> Step {
-        Step { from, memory: NONE, is_memory: false, is_load: false, is_control: false }
+        Step { from, is_load: false, is_store: false, is_control: false }
     }
 
     #[test]
@@ -196,7 +217,14 @@ mod tests {
         };
         let free = Trace { steps: vec![step([NONE, NONE]); 100] };
         for in_order in [true, false] {
-            let machine = Machine { in_order, width: 4, stalls: false, branches: 4, strict: false };
+            let machine = Machine {
+                in_order,
+                width: 4,
+                stalls: false,
+                branches: 4,
+                order: Order::Free,
+                window: WINDOW,
+            };
             assert!((chain.ipc(machine) - 1.0).abs() < 1e-9);
             assert!((free.ipc(machine) - 4.0).abs() < 1e-9);
         }
@@ -205,10 +233,11 @@ mod tests {
     #[test]
     fn a_load_delays_its_user_by_one() {
         let mut load = step([NONE, NONE]);
-        (load.is_load, load.is_memory) = (true, true);
+        load.is_load = true;
         let trace = Trace { steps: vec![load, step([0, NONE])] };
+        let order = Order::Free;
         let machine =
-            Machine { in_order: true, width: 1, stalls: true, branches: 1, strict: false };
+            Machine { in_order: true, width: 1, stalls: true, branches: 1, order, window: WINDOW };
         assert!((trace.ipc(machine) - 2.0 / 3.0).abs() < 1e-9);
     }
 }

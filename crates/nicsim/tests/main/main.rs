@@ -3,5 +3,7 @@
 mod acceptance;
 mod core;
 mod engines;
+mod errors;
 mod physics;
+mod sensitivity;
 mod steering;
