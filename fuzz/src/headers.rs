@@ -1,6 +1,8 @@
 //! `headers`: any bytes as a frame of any link type. The first byte chooses the link type.
 
 use crate::{Limits, Line};
+use flowyard_wire::fc::{FcFrame, HEADER};
+use flowyard_wire::ncsi::Control;
 use flowyard_wire::{Headers, LinkType, Net, Next};
 
 /// Every level is parsed once, and its views are read. The checksum of a UDP header covers all levels within it: it is
@@ -54,6 +56,21 @@ pub fn headers(data: &[u8]) {
         }
     }
     assert!(levels > 0, "a frame without a level");
+    storage_and_management(bytes);
+}
+
+/// The same bytes as an FC frame, and as a control frame of NC-SI.
+fn storage_and_management(bytes: &[u8]) {
+    if let Some(frame) = FcFrame::parse(bytes) {
+        assert!(frame.payload.len() + HEADER <= bytes.len());
+        let again = flowyard_wire::fc::FcHeader::read(&frame.header.bytes());
+        assert_eq!(again, Some(frame.header), "a header is written as it was read");
+        let _ = (frame.is_intact(), frame.header.exchange());
+    }
+    if let Some(frame) = Control::parse(bytes) {
+        assert!(frame.payload.len() <= 0xfff && frame.package < 8 && frame.channel < 32);
+        let _ = (frame.name(), frame.codes());
+    }
 }
 
 #[cfg(test)]

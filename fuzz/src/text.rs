@@ -7,6 +7,8 @@ use std::str::FromStr;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::rss;
 use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
+use flowyard_adapter::tenants;
+use flowyard_adapter::vmdq::L2;
 use flowyard_analyze::{Consumers, Local};
 use flowyard_frame::FlowKey;
 use flowyard_nicsim::time::Freq;
@@ -39,6 +41,7 @@ pub fn text(bytes: &[u8]) {
     let _ = rss::parse_ethtool("fuzz", text);
     openflow(text);
     rule_file(text);
+    tenant_file(text);
 }
 
 /// What is read is written in a form that is read as the same.
@@ -86,6 +89,27 @@ fn rule_file(text: &str) {
     }
 }
 
+/// A file of tenants, its switch, and who gets some frames.
+fn tenant_file(text: &str) {
+    let tenants = match tenants::parse("fuzz", text) {
+        Ok(tenants) => tenants,
+        Err(errors) => return assert!(!errors.is_empty()),
+    };
+    for has_promiscuous in [false, true] {
+        let Ok((card, _)) = tenants.card(has_promiscuous) else { continue };
+        for dst in [[0xff; 6], [2, 0, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
+            for tci in [None, Some(42)] {
+                let frame = L2 { dst, src: [2, 0, 0, 0, 0, 2], tci, eth_type: 0x0800 };
+                let answer = tenants.answer(&card, &frame, 15);
+                assert!(!answer.why.is_empty());
+                assert!(answer.copies.iter().all(|copy| copy.queue < 128), "{answer:?}");
+                let sent = card.transmit(0, &frame);
+                assert!(sent.dropped.is_none() || (sent.pools == 0 && !sent.to_network));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -100,6 +124,11 @@ mod tests {
             "priority=5,tcp,tp_dst=80,actions=set_field:10.0.0.9->ip_dst,output:2",
             "group_id=1,type=select,bucket=weight:2,actions=output:1",
             "flow-type tcp4 dst-port 80 action 3",
+            "flow-type tcp4 dst-port 80 vf 1 queue 1 count 3 moderation low-latency value 9",
+            "tenant web pool 1 mac 02:00:00:00:00:01 vlan 42 queues 2 multicast all",
+            "ip link set eth0 vf 3 mac 02:00:00:00:00:01 vlan 42 qos 3 spoofchk off trust on",
+            "bmc mac 02:00:00:00:00:99 vlan 5 port 443 arp on exclusive on",
+            "mirror vlan 42 to pool 9",
         ] {
             for at in (0..=seed.len()).filter(|&at| seed.is_char_boundary(at)) {
                 super::text(&seed.as_bytes()[..at]);

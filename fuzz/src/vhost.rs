@@ -25,8 +25,8 @@ thread_local! {
     };
 }
 
-/// The first byte chooses the features, the second one the length of the rings, and six more where their
-/// parts are. Then steps follow.
+/// The first byte chooses the features and the layout, the second one the length of the rings, and six more
+/// where their parts are. Then steps follow.
 ///
 /// # Panics
 /// When more frames come out of a ring than it has entries, or are written into it.
@@ -35,8 +35,13 @@ pub fn vhost(data: &[u8]) {
     GUEST.with(|(ram, device)| {
         ram.write(0, &[0; RAM]);
         let bit = |number: u8| head[0] >> number & 1 != 0;
-        let agreed =
-            Agreed { mergeable: bit(0), modern: bit(1), indirect: bit(2), event_index: bit(3) };
+        let agreed = Agreed {
+            mergeable: bit(0),
+            modern: bit(1),
+            indirect: bit(2),
+            event_index: bit(3),
+            packed: bit(5),
+        };
         // Also lengths that are not possible.
         let size = if bit(4) { u32::from(head[1]) } else { 1 << (head[1] % 10) };
         let place = |at: usize| {
@@ -111,63 +116,58 @@ fn send(mut sender: Sender, len: usize, size: u32) -> Option<Sender> {
 mod tests {
     use super::*;
 
-    /// A ring with frames in both directions, with each byte of it changed.
+    const SPLIT: &[u8] = include_bytes!("../seeds/vhost/split");
+    const PACKED: &[u8] = include_bytes!("../seeds/vhost/packed");
+
+    /// Rings with frames in both directions, with each byte of the seeds changed.
     #[test]
     fn changed_seeds() {
-        let seed = seed();
-        vhost(&seed);
-        let mut all = seed.clone();
-        for at in 0..all.len() {
-            for change in [1, 128, 255] {
-                all[at] ^= change;
-                vhost(&all);
-                all[at] ^= change;
+        for seed in [SPLIT, PACKED] {
+            vhost(seed);
+            let mut all = seed.to_vec();
+            for at in 0..all.len() {
+                for change in [1, 128, 255] {
+                    all[at] ^= change;
+                    vhost(&all);
+                    all[at] ^= change;
+                }
             }
         }
     }
 
     /// Without this the target could reject everything at the first look.
     #[test]
-    fn the_seed_has_frames() {
-        let seed = seed();
-        let steps = seed[8..].chunks_exact(STEP);
-        assert!(steps.clone().any(|step| step[0] == 0) && steps.clone().any(|step| step[0] == 1));
-        GUEST.with(|(ram, device)| {
-            ram.write(0, &[0; RAM]);
-            for step in steps.take_while(|step| step[0] == 6) {
-                let at = usize::from(u16::from_le_bytes([step[1], step[2]]));
-                ram.write(at, &step[3..]);
-            }
-            let parts = [0, 4096, 8192].map(|at| ram.user(at));
-            let mut receiver = device.receiver(8, parts, Agreed::ALL).unwrap();
-            assert_eq!(receiver.begin(), Ok(2));
-            let mut to = [0; 2048];
-            assert_eq!(receiver.read(&mut to), Ok(Some(Got::Frame(88))));
-        });
-    }
-
-    /// Two chains: a buffer to transmit, and a buffer to receive into.
-    fn seed() -> Vec<u8> {
-        let mut seed = vec![0b1111, 3];
-        for part in [0_u16, 256, 512] {
-            seed.extend(part.to_le_bytes());
+    fn the_seeds_have_frames() {
+        // What was received and whether a frame was transmitted, as in `vhost`.
+        for (seed, agreed, wanted) in [
+            (SPLIT, Agreed::ALL, vec![Got::Frame(88)]),
+            (PACKED, Agreed::PACKED, vec![Got::Frame(88), Got::Frame(168)]),
+        ] {
+            GUEST.with(|(ram, device)| {
+                ram.write(0, &[0; RAM]);
+                let parts = [0, 4096, 8192].map(|at| ram.user(at));
+                let mut receiver = device.receiver(8, parts, agreed).unwrap();
+                let mut sender = device.sender(8, parts, agreed).unwrap();
+                let (mut got, mut sent, mut to) = (Vec::new(), 0, [0; 2048]);
+                for step in seed[8..].chunks_exact(STEP) {
+                    match step[0] {
+                        0 => {
+                            receiver.begin().unwrap();
+                            got.extend(receiver.read(&mut to).unwrap());
+                            let _calls = receiver.finish();
+                        }
+                        1 => {
+                            sender.begin().unwrap();
+                            sent += u8::from(sender.write(&[0x5A; 61]).unwrap() == Sent::Done);
+                            let _calls = sender.finish();
+                        }
+                        2 => receiver = device.receiver(8, parts, agreed).unwrap(),
+                        3 => sender = device.sender(8, parts, agreed).unwrap(),
+                        _ => ram.write(u16::from_le_bytes([step[1], step[2]]).into(), &step[3..]),
+                    }
+                }
+                assert_eq!((got, sent), (wanted, 1));
+            });
         }
-        let mut step = |what: u8, at: u16, value: u64| {
-            seed.push(what);
-            seed.extend(at.to_le_bytes());
-            seed.extend(value.to_le_bytes());
-        };
-        let guest = 0x4000_0000_u64;
-        step(6, 0, guest + 16_384);
-        step(6, 8, 100);
-        step(6, 16, guest + 20_000);
-        step(6, 24, 2000 | 2 << 32);
-        step(6, 4096, 2 << 16 | 1 << 48);
-        step(0, 1500, 0);
-        step(2, 0, 0);
-        step(6, 4096, 1 << 16 | 1 << 32);
-        step(1, 60, 0);
-        step(0, 1500, 0);
-        seed
     }
 }

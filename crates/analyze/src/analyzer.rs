@@ -6,8 +6,9 @@ use flowyard_adapter::Rss;
 use flowyard_adapter::profile::Tunnels;
 use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
-use flowyard_wire::{Fault, Headers, Net};
+use flowyard_wire::{Fault, Headers, Net, fc, ncsi};
 
+use crate::checksums::Checksums;
 use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{FlowLoad, Flows, Role};
@@ -16,7 +17,9 @@ use crate::host::{Local, Threads};
 use crate::packet::Packet;
 use crate::policy::Running;
 use crate::setup::{BadSetup, Setup};
+use crate::storage::{Special, describe};
 use crate::summary::{Analysis, Capture, Elephant, Traffic};
+use crate::tenants::Sorting;
 use crate::trails::Trails;
 
 /// A pass over one or more captures.
@@ -32,6 +35,8 @@ pub struct Analyzer {
     flex: Option<u16>,
     clock: Clock,
     counts: Counts,
+    /// The pools and virtual functions, if there are tenants.
+    pub(crate) sorting: Option<Sorting>,
     captures: Vec<Capture>,
     /// The current burst; its memory is reused.
     burst: Vec<Packet>,
@@ -56,6 +61,8 @@ pub struct Target {
     /// What is hashed of the packet in place of what its key has.
     pub(crate) hashed: Option<Hashed>,
     pub(crate) of: Option<PacketOf>,
+    /// What the packet is, if it is for storage or management, in sentences.
+    pub(crate) kind: Vec<String>,
 }
 
 /// The reason for which a packet of a capture is not available.
@@ -94,10 +101,11 @@ fn numbers(number: u64, packets: u64) -> String {
 }
 
 /// Counters that do not depend on the policy.
-#[derive(Debug, Default)]
 struct Counts {
     traffic: Traffic,
     faults: [u64; Fault::COUNT],
+    special: Special,
+    checksums: Checksums,
 }
 
 impl Analyzer {
@@ -126,7 +134,13 @@ impl Analyzer {
             policies,
             flows: Flows::default(),
             clock: Clock::default(),
-            counts: Counts::default(),
+            counts: Counts {
+                traffic: Traffic::default(),
+                faults: [0; Fault::COUNT],
+                special: Special::new(setup.adapter.capabilities().fcoe),
+                checksums: Checksums::default(),
+            },
+            sorting: Sorting::new(&setup)?,
             captures: Vec::new(),
             burst: Vec::with_capacity(LANES),
             setup,
@@ -197,7 +211,11 @@ impl Analyzer {
                 self.place(&mut packet);
                 let [packet] = packet;
                 let of = PacketOf { capture: file.into(), number, received: packet.received };
-                return Ok(Target { packet, hashed, of: Some(of) });
+                let outer = Headers::parse(record.link, bytes);
+                let rest = bytes.get(outer.l3 as usize..).unwrap_or_default();
+                let sizes = self.setup.adapter.capabilities().fcoe;
+                let kind = describe(outer.eth_type, rest, sizes);
+                return Ok(Target { packet, hashed, of: Some(of), kind });
             }
             packets += burst.len() as u64;
             self.feed(&burst, burst.len());
@@ -231,6 +249,9 @@ impl Analyzer {
         self.trails.warm(self.flows.connections() * 2, flows);
         for policy in &mut self.policies {
             policy.burst(&packets, &mut self.trails);
+        }
+        if let Some(sorting) = &mut self.sorting {
+            packets.iter().for_each(|packet| sorting.count(packet));
         }
         packets.clear();
         self.burst = packets;
@@ -302,7 +323,11 @@ impl Analyzer {
         let started = self.clock.started();
         let policies: Vec<_> =
             self.policies.iter_mut().map(|policy| policy.summary(started)).collect();
+        let (storage, control) = self.counts.special.finish();
         Analysis {
+            tenants: self.sorting.as_ref().map(Sorting::summary),
+            storage,
+            control,
             captures: std::mem::take(&mut self.captures),
             setup: self.setup.summary(self.rss.as_ref(), self.threads.migrations),
             verdict: self.verdict(&policies, &traffic),
@@ -316,6 +341,7 @@ impl Analyzer {
     fn traffic(&mut self) -> Traffic {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
+        traffic.checksums = self.counts.checksums.summary();
         traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
         traffic.parse_errors = Fault::ALL
             .iter()
@@ -384,6 +410,16 @@ impl Counts {
         if let Some(fault) = outer.fault {
             self.faults[fault.index()] += 1;
         }
+        match outer.eth_type {
+            fc::ETHER_TYPE => {
+                self.special.storage(bytes.get(outer.l3 as usize..).unwrap_or_default());
+            }
+            ncsi::ETHER_TYPE => {
+                self.special.control(bytes.get(outer.l3 as usize..).unwrap_or_default());
+            }
+            _ => {}
+        }
+        self.checksums.see(&outer, bytes);
         let mut seen = outer;
         if let Some(inner) = outer.inner(bytes) {
             traffic.tunnelled += 1;

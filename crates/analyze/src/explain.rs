@@ -42,8 +42,39 @@ pub struct Explanation {
     pub expect: Option<Expect>,
     /// A source port with which RSS selects the given queue, if one was given.
     pub choose_port: Option<ChosenPort>,
+    /// What the packet is, if it is for storage (FCoE) or management (NC-SI), in sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kind: Vec<String>,
+    /// Who of the tenants gets the frame from the network, if a file of tenants is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<TenantsAnswer>,
     /// Remarks on the limits of the explanation, in sentences.
     pub notes: Vec<String>,
+}
+
+/// Who of the tenants gets a frame, and why.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TenantsAnswer {
+    /// The copies; none means that the frame is dropped.
+    pub copies: Vec<TenantCopy>,
+    /// The steps of the adapter that led there, in sentences; the numbers of the steps are those of the X550 datasheet, section
+    /// 7.8.3.3.1.
+    pub why: Vec<String>,
+    /// The filter by which the management controller gets the frame, if it does.
+    pub management: Option<String>,
+    /// Whether only the management controller gets it.
+    pub only_management: bool,
+}
+
+/// A copy of a frame.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TenantCopy {
+    /// The pool.
+    pub pool: u8,
+    /// The tenant; `null` if no line names the pool.
+    pub tenant: Option<String>,
+    /// The receive queue, counted over the whole port.
+    pub queue: u16,
 }
 
 /// A packet of a capture.

@@ -17,19 +17,23 @@
 #![forbid(unsafe_code)]
 
 mod analyzer;
+mod checksums;
 mod clock;
 mod delay;
 mod explain;
 mod flows;
 mod hashed;
 mod host;
+mod interrupts;
 mod landing;
 mod over_time;
 mod packet;
 mod policy;
 mod setup;
+mod storage;
 mod summary;
 mod tally;
+mod tenants;
 mod trails;
 mod verdict;
 
@@ -39,6 +43,8 @@ pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;
 pub use explain::*;
 pub use host::{Consumers, Local};
+pub use interrupts::{InterruptSummary, Interrupting, QueueInterrupts, VectorSummary};
 pub use policy::rule_engine;
 pub use setup::{BadSetup, KeySource, RuleFile, Setup, Spec};
+pub use storage::StorageSummary;
 pub use summary::*;

@@ -8,6 +8,8 @@
 //! The set of policies is closed, so it is an enum with one `match` per frame and policy. The models
 //! of the adapter and of Linux make the decisions; this file only calls them.
 
+use std::collections::BTreeMap;
+
 use flowyard_adapter::linux::{
     Arfs, ArfsConfig, ArfsFix, CpuQueues, Rfs, RfsConfig, Rps, SlotIndex, SoftHash,
 };
@@ -16,6 +18,7 @@ use flowyard_frame::Nanos;
 
 use crate::delay::Cores;
 use crate::flows::FlowId;
+use crate::interrupts::Interrupts;
 use crate::landing::{Landing, Stage, Steered};
 use crate::packet::Packet;
 use crate::setup::{BadSetup, Setup, Spec};
@@ -110,6 +113,8 @@ impl Running {
                 Policy::Rebalance(Box::new(Rebalancing::new(setup.rebalance, rss)))
             }
         };
+        let mut tally = Tally::new(number, setup.queues, setup.cores, setup.window);
+        tally.interrupts = setup.interrupts.map(|how| Interrupts::new(how, setup.queues));
         Ok(Self {
             number,
             name: spec.name(),
@@ -117,7 +122,7 @@ impl Running {
             policy,
             cores: Cores::new(setup.cores, &setup.delays)
                 .with_queues((0..setup.queues).map(|queue| setup.core_of(queue)).collect()),
-            tally: Tally::new(number, setup.queues, setup.cores, setup.window),
+            tally,
             occupancy: Series::default(),
         })
     }
@@ -146,6 +151,7 @@ impl Running {
     fn one(&mut self, packet: &Packet, trails: &mut Trails) {
         if packet.received {
             let (landing, done) = self.policy.receive(packet, &mut self.cores);
+            self.tally.is_urgent = matches!(&self.policy, Policy::Fdir(fdir) if fdir.is_urgent());
             self.tally.land(packet, landing, done, trails);
         } else {
             self.policy.transmit(packet);
@@ -200,6 +206,11 @@ impl Running {
             rebalance: match &self.policy {
                 Policy::Rebalance(rebalance) => Some(rebalance.summary(started)),
                 _ => None,
+            },
+            interrupts: tally.interrupts.as_mut().map(Interrupts::summary),
+            counters: match &self.policy {
+                Policy::Fdir(fdir) => fdir.counters(),
+                _ => BTreeMap::new(),
             },
         }
     }

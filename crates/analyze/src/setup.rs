@@ -5,6 +5,7 @@ use std::fmt;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_adapter::rules::Rule;
+use flowyard_adapter::tenants::Tenants;
 use flowyard_adapter::{Profile, Rss, RssConfig};
 use flowyard_flow::Quic;
 use flowyard_flow::learn::rebalance::Limits;
@@ -12,6 +13,7 @@ use flowyard_frame::Nanos;
 
 use crate::delay::Delays;
 use crate::host::{Consumers, Local};
+use crate::interrupts::Interrupting;
 use crate::summary::{SetupSummary, Traffic};
 
 /// The parameters of an analysis. Equal setups and equal captures give equal results.
@@ -57,6 +59,10 @@ pub struct Setup {
     pub flow_cnt: u32,
     /// When entries of the indirection table move under the policy `rebalance`.
     pub rebalance: Limits,
+    /// Who has which pool or virtual function of the adapter, if it has tenants.
+    pub tenants: Option<Tenants>,
+    /// How the adapter interrupts, if that is wanted.
+    pub interrupts: Option<Interrupting>,
     /// The policies to compare, in the order of the report.
     pub policies: Vec<Spec>,
 }
@@ -224,6 +230,12 @@ pub enum BadSetup {
     /// The policy needs aRFS, which the driver does not have.
     #[error("--policy arfs: the driver of {0} has no accelerated RFS; use e810")]
     NoArfs(&'static str),
+    /// The adapter has no pools that are modelled.
+    #[error("--tenants: the pools of {0} are not modelled; use x520, x540 or x550")]
+    NoPools(&'static str),
+    /// The tables of the adapter are too small for the tenants.
+    #[error("{0}")]
+    Tenants(String),
     /// A policy is given twice.
     #[error("--policy: {0} is given twice; give each policy once")]
     Twice(&'static str),
@@ -256,6 +268,8 @@ impl Setup {
             sock_flow_entries: 32_768,
             flow_cnt: 2048,
             rebalance: Limits::default(),
+            tenants: None,
+            interrupts: None,
             policies,
         }
     }

@@ -7,6 +7,10 @@ use flowyard_adapter::FilterStats;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+mod tenants;
+
+pub use tenants::{PoolSummary, TenantsSummary};
+
 /// The result of an analysis.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Analysis {
@@ -18,6 +22,15 @@ pub struct Analysis {
     pub traffic: Traffic,
     /// The results of each policy, in the order requested.
     pub policies: Vec<PolicySummary>,
+    /// The frames of each tenant, if a file of tenants is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<TenantsSummary>,
+    /// Fibre Channel over Ethernet, if the captures have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<crate::StorageSummary>,
+    /// NC-SI control frames by what they say, if the captures have any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub control: BTreeMap<String, u64>,
     /// Received flows above the elephant share, largest first.
     pub elephants: Vec<Elephant>,
     /// Remarks on the analysis and its limits, in sentences.
@@ -117,10 +130,26 @@ pub struct Traffic {
     pub truncated: u64,
     /// Packets whose headers could not be parsed completely, by reason.
     pub parse_errors: BTreeMap<String, u64>,
+    /// The verdicts on checksums, by what they are of: `ipv4`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`; with `inner_` in
+    /// front for the innermost packet of a tunnel.
+    pub checksums: BTreeMap<String, ChecksumCounts>,
     /// Size distribution of received flows: `[bytes, fraction of flows of at most this size]`.
     pub flow_size_cdf: Vec<(u64, f64)>,
     /// Memory of this analysis per connection.
     pub state_bytes_per_connection: u64,
+}
+
+/// Packets by the verdict on one of their checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ChecksumCounts {
+    /// The checksum is correct.
+    pub good: u64,
+    /// It is wrong.
+    pub bad: u64,
+    /// It covers the pseudo header only: the packet was captured before its sender's adapter completed it.
+    pub partial: u64,
+    /// It was not verified: the sender left it out, or the capture does not have all that it covers.
+    pub not_checked: u64,
 }
 
 /// The result of one policy.
@@ -152,6 +181,12 @@ pub struct PolicySummary {
     /// The moves of table entries, if the policy moves them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<RebalanceSummary>,
+    /// The interrupts, if they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<crate::InterruptSummary>,
+    /// Packets by the hardware counter that a rule selects, if a rule does.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<u16, u64>,
 }
 
 /// What moving entries of the indirection table did, beside the same traffic with the table left as it was.
@@ -290,6 +325,15 @@ pub struct RuleSummary {
     pub why: String,
     /// Packets that matched the rule.
     pub packets: u64,
+    /// The hardware counter that counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counter: Option<u16>,
+    /// The interrupt class of its packets: `low-latency` or `high-bandwidth`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moderation: Option<String>,
+    /// The number that the receive descriptors of its packets have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
 }
 
 /// A flow above the elephant share.

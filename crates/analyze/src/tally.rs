@@ -6,6 +6,7 @@
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
+use crate::interrupts::Interrupts;
 use crate::landing::{Landing, Stage};
 use crate::over_time::OverTime;
 use crate::packet::Packet;
@@ -41,6 +42,10 @@ pub(crate) struct Tally {
     pub(crate) moves: u64,
     window: Window,
     pub(crate) over_time: OverTime,
+    /// The interrupts, if they are asked for.
+    pub(crate) interrupts: Option<Interrupts>,
+    /// Whether the next frame asks for a low-latency interrupt.
+    pub(crate) is_urgent: bool,
 }
 
 impl Tally {
@@ -57,6 +62,8 @@ impl Tally {
             moves: 0,
             window: Window::new(cores, window),
             over_time: OverTime::new(queues),
+            interrupts: None,
+            is_urgent: false,
         }
     }
 
@@ -78,6 +85,9 @@ impl Tally {
         self.cores[landing.core as usize].add(seen.wire_len);
         self.window.add(landing.core, seen.now);
         self.over_time.add(landing.queue, seen.now);
+        if let Some(interrupts) = &mut self.interrupts {
+            interrupts.arrive(landing.queue, seen.now, seen.wire_len, self.is_urgent);
+        }
         let Some((flow, consumer)) = seen.flow else { return };
         self.in_flows += 1;
         self.local += u64::from(landing.core == consumer);

@@ -9,6 +9,7 @@ use flowyard_testkit::note;
 
 flowyard_testkit::tests! {
     event_sw_keeps_what_it_is_known_to_keep needs [Need::Check(dpdk_starts)],
+    event_opdl_keeps_what_it_is_known_to_keep needs [Need::Check(dpdk_starts)],
     a_device_that_does_not_exist_is_an_error needs [Need::Check(dpdk_starts)],
 }
 
@@ -49,6 +50,19 @@ fn event_sw_keeps_what_it_is_known_to_keep() {
             "stages",
         ];
         if keeps.contains(&row.rule) {
+            assert_eq!(row.verdict, Verdict::Kept, "{row:?}");
+        }
+    }
+    for rate in &results.rates {
+        assert_eq!((rate.misordered, rate.lost), (0, 0), "{rate:?}");
+        assert!(rate.million_per_s.is_some_and(|rate| rate > 0.0));
+    }
+}
+
+fn event_opdl_keeps_what_it_is_known_to_keep() {
+    let results = results("event_opdl0").unwrap();
+    for row in &results.rules {
+        if ["once-ordered", "once-atomic", "ordered-late", "atomic-elephant"].contains(&row.rule) {
             assert_eq!(row.verdict, Verdict::Kept, "{row:?}");
         }
     }

@@ -26,6 +26,8 @@ Examples:
   flowyard analyze big.pcapng.gz --adapter e810 --queues 32 --policy rss,arfs,yard
   flowyard analyze captures/yard.pcap --migrate-every 50ms --html report.html
   flowyard analyze --interface eth0 --seconds 10
+  flowyard analyze captures/yard.pcap --policy rss --itr 50us --vectors 4
+  flowyard analyze captures/guests.pcap --policy rss --tenants tenants.txt
   tcpdump -w - -c 100000 | flowyard analyze -")]
 pub(crate) struct Args {
     /// Capture files to read one after another: pcap or pcapng, also compressed by gzip; - is

@@ -10,11 +10,13 @@ use flowyard_adapter::rules::{self, Rule};
 use flowyard_analyze::{Consumers, Delays, Local, RuleFile, Setup, Spec};
 use flowyard_frame::Nanos;
 
+use self::machine::MachineArgs;
 use self::rebalance::RebalanceArgs;
 use self::rss::RssArgs;
 use crate::stop::{Stop, bad_input};
 
 mod here;
+mod machine;
 mod quic;
 mod rebalance;
 mod rss;
@@ -129,6 +131,9 @@ pub(crate) struct ModelArgs {
 
     #[command(flatten)]
     rebalance: RebalanceArgs,
+
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -219,6 +224,8 @@ impl ModelArgs {
             sock_flow_entries: power_of_two("--sock-flow-entries", self.sock_flow_entries)?,
             flow_cnt: power_of_two("--flow-cnt", self.flow_cnt)?,
             rebalance: self.rebalance.limits()?,
+            tenants: self.machine.tenants()?,
+            interrupts: self.machine.interrupts(adapter, queues)?,
             ..Setup::new(adapter, policies)
         })
     }

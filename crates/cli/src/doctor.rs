@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use flowyard_config::Config;
 use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine};
+use flowyard_ports::live::Carries;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -91,6 +92,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         interface: name.clone(),
         kind: args.kind.name().to_owned(),
         queues: 1,
+        carries: match args.kind.name() {
+            "af_packet" | "tap" => Carries::ALL,
+            _ => Carries::NONE,
+        },
         ..Port::default()
     }));
     let findings = examine(&Here, &want);

@@ -28,7 +28,8 @@ Examples:
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --interface eth0 --where
-  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --where --rules rules.txt")]
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --where --rules rules.txt
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:80 vlan 42' --tenants tenants.txt --to-mac 02:00:00:00:00:01")]
 pub(crate) struct Args {
     /// The flow as the adapter receives it, as 'PROTO SRC:PORT > DST:PORT'; or CAPTURE:N for packet N
     /// (from 1) of a capture file, with all learned tables in the state in which that packet found them
@@ -45,6 +46,10 @@ pub(crate) struct Args {
     /// Find a source port with which RSS puts the flow on receive queue N
     #[arg(long, value_name = "N")]
     choose_port: Option<u16>,
+
+    /// Destination MAC address of the flow's frames, as 02:00:00:00:00:01, so that a tenant can be named (--tenants)
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    to_mac: Option<[u8; 6]>,
 
     #[command(flatten)]
     places: WhereArgs,
@@ -94,12 +99,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             reading.over();
             target
         }
-        None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| {
-            match as_file(&args.flow) {
+        None => {
+            let key = args.flow.parse::<FlowKey>().map_err(|error| match as_file(&args.flow) {
                 Some(advice) => bad_input(advice),
                 None => bad_input(error),
-            }
-        })?),
+            })?;
+            Target::flow(FlowKey { eth_dst: args.to_mac.unwrap_or_default(), ..key })
+        }
     };
     let question = Question { expect_queue: args.expect_queue, choose_port: args.choose_port };
     print(&analyzer.explain(&target, &question), args.json)
@@ -132,6 +138,14 @@ fn locate(args: &Args, setup: Setup) -> Result<(), Stop> {
         true => output::json(places::SCHEMA, &found),
         false => output::text(&places::text(&found)),
     }
+}
+
+/// A MAC address of six bytes.
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let wrong = || "write six bytes, such as 02:00:00:00:00:01".to_owned();
+    let bytes: Result<Vec<u8>, _> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes.ok().and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)
 }
 
 /// Splits `CAPTURE:PACKETNUMBER`, if the part before the last colon is an existing file or FIFO.

@@ -5,8 +5,8 @@
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Queues, Steer, SwitchWhy,
-    Tables, Trace,
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Offload, Queues, Sas,
+    Steer, SwitchWhy, Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_rfc2544::document::{Comparison, Document};
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 65] = [
+const ALL: [Printed; 67] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -56,7 +56,9 @@ const ALL: [Printed; 65] = [
     row("show-drops", show::DROPS, document::<Drops>),
     row("show-queues", show::QUEUES, document::<Queues>),
     row("show-cores", show::CORES, document::<Cores>),
+    row("show-sas", show::SAS, document::<Sas>),
     row("show-controllers", show::CONTROLLERS, document::<Controllers>),
+    row("show-offload", show::OFFLOAD, document::<Offload>),
     row("show-steer", show::STEER, document::<Steer>),
     row("top", top::SCHEMA, document::<top::State>),
     row("trace", trace::SCHEMA, document::<Trace>),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Queues, Request, Steer, Tables,
+    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Request, Sas, Steer, Tables,
 };
 use flowyard_report::{Style, Table};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
+mod ipsec;
 pub(crate) mod steer;
 pub(crate) mod tables;
 
@@ -21,6 +22,7 @@ Examples:
   flowyard show queues
   flowyard show tables --entries 20
   flowyard show flows --seconds 5 --json
+  flowyard show offload
   flowyard show steer --json
   flowyard show drops --control /run/flowyard/yard.sock")]
 pub(crate) struct Args {
@@ -67,8 +69,13 @@ enum What {
     Queues,
     /// Counters of the cores
     Cores,
+    /// Security associations of an IPsec gateway with their counters, without keys
+    Sas,
     /// Connections of a switch to its OpenFlow controllers
     Controllers,
+    /// Rules in the adapters of DPDK ports: entries that an adapter drops, marks or gives to a queue, and why others
+    /// are in software
+    Offload,
     /// Frames that `flowyard steer` steers, by queue and stage, drops in front of CPUs, and flows learned
     Steer,
 }
@@ -81,6 +88,8 @@ pub(crate) const DROPS: &str = "flowyard.show.drops/2";
 pub(crate) const QUEUES: &str = "flowyard.show.queues/2";
 pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
+pub(crate) const SAS: &str = "flowyard.show.sas/1";
+pub(crate) const OFFLOAD: &str = "flowyard.show.offload/1";
 pub(crate) const STEER: &str = "flowyard.show.steer/1";
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -124,9 +133,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             let all: Cores = client.ask(&Request::Cores).map_err(refused)?;
             ask.print(CORES, &all, |all| vec![tables::cores(all, None)])
         }
+        What::Sas => {
+            let all: Sas = client.ask(&Request::Sas).map_err(refused)?;
+            ask.print(SAS, &all, ipsec::tables)
+        }
         What::Controllers => {
             let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;
             ask.print(CONTROLLERS, &all, |all| vec![tables::controllers(all)])
+        }
+        What::Offload => {
+            let all: Offload = client.ask(&Request::Offload).map_err(refused)?;
+            ask.print(OFFLOAD, &all, tables::offload)
         }
         What::Steer => {
             let all: Steer = client.ask(&Request::Steer).map_err(refused)?;

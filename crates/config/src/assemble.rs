@@ -13,19 +13,26 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use flowyard_front::Kernel;
+use flowyard_flow::table::marked::Answers;
+use flowyard_frame::{Batch, Nanos};
+use flowyard_front::adapters::{EntryState, State, Users};
+use flowyard_front::{Adapters, Kernel};
+use flowyard_ipsec::{Ipsec, IpsecHub};
 use flowyard_lb::{Balance, Control, Hub};
 use flowyard_openflow::change::Lookups;
-use flowyard_ports::live::OpenError;
+use flowyard_pool::Pool;
+use flowyard_ports::live::{Carries, OpenError};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
-use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
+use flowyard_ports::port::{Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
-use flowyard_works::{Bridge, Forward, Router, burn};
+use flowyard_works::{Bridge, Forward, Hop, Router, burn};
 use flowyard_yard::front::{Drains, Front};
+use flowyard_yard::port::{Discard, Halves, Received};
 use flowyard_yard::work::Work;
-use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
+use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Tx, Yard};
+use ipnet::IpNet;
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
 use super::{Config, ConfigError, QueueLimits, offload};
@@ -119,6 +126,10 @@ impl Setup {
             })?,
         };
         let front = self.offload.clone().map(Kernel::load).transpose()?;
+        // The caller may have given adapters, as tests do.
+        let adapters = self
+            .adapter_flows
+            .and_then(|flows| find_or(&mut parts.control, || Some(Adapters::new(flows))));
         for (number, body) in (0..).zip(&self.ports) {
             let both = parts.ports.keys().any(|(port, _)| *port == number);
             let has_rx = both || parts.rx.contains_key(&number);
@@ -136,48 +147,116 @@ impl Setup {
                 PortBody::Live(_) | PortBody::Memif(_) | PortBody::Vhost(_) | PortBody::Dpdk(_)
                     if has_tx => {}
                 PortBody::Dpdk(port) => {
-                    let halves = dpdk::open(port, &pool, log)
+                    let opened = dpdk::open(port, &pool, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
                     let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
+                    if let Some((adapters, rules)) = adapters.as_ref().zip(opened.rules) {
+                        adapters.add(number, &port.name, rules, cores);
                     }
+                    self.insert(&mut parts, number, opened.halves);
                 }
                 PortBody::Memif(port) => {
                     let halves = memif::open(port, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
                 PortBody::Vhost(port) => {
                     let halves = vhost_user::open(port, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
                 PortBody::Live(port) => {
                     let port = &offload::behind(port, front.as_ref());
                     let halves = live::open(port, &pool, log)
                         .map_err(|error| BuildError::Interface { port: number, error })?;
-                    let cores = &self.blueprint.ports[usize::from(number)].cores;
-                    for (core, halves) in cores.iter().zip(halves) {
-                        parts.ports.insert((number, *core), halves);
-                    }
+                    self.insert(&mut parts, number, halves);
                 }
             }
         }
+        let mut blueprint = self.blueprint.clone();
+        if let Some(adapters) = &adapters {
+            blueprint.steer.marks = Some(self.offer(adapters, &mut parts, &pool, log));
+        }
+        self.finish(&mut parts, &pool);
         parts.pool = Some(pool);
         let front = front.map(|front| front as Arc<dyn Front>);
-        let works = self.works_behind(parts.clock.as_ref(), &mut parts.control, front.as_ref());
+        let marking = adapters.map(|adapters| adapters as Arc<dyn Front>);
+        let works = self.works_behind(
+            parts.clock.as_ref(),
+            &mut parts.control,
+            front.as_ref(),
+            marking.as_ref(),
+        );
         parts.front = front.map(|front| (front, Arc::new(Drains::new(self.blueprint.cores))));
         for (core, work) in (0..).zip(works) {
             parts.work.entry(core).or_insert(work);
         }
-        Ok(Yard::build(&self.blueprint, parts)?)
+        Ok(Yard::build(&blueprint, parts)?)
+    }
+
+    /// Gives each core of a port its halves.
+    fn insert(&self, parts: &mut Parts, number: u16, halves: Vec<Halves>) {
+        let cores = &self.blueprint.ports[usize::from(number)].cores;
+        for (core, halves) in cores.iter().zip(halves) {
+            parts.ports.insert((number, *core), halves);
+        }
+    }
+
+    /// Offers the user's entries to the adapters; returns those that these may name by marks.
+    fn offer(
+        &self,
+        adapters: &Adapters,
+        parts: &mut Parts,
+        pool: &Pool,
+        log: &Log,
+    ) -> Arc<Answers> {
+        let steer = &self.blueprint.steer;
+        let users = Users { exact: steer.exact.clone(), rules: steer.rules.clone() };
+        let prepared = adapters.prepare(&users, &|queue| offload::core_of(&self.blueprint, queue));
+        if adapters.commit(&prepared, true) {
+            let mut pool = pool.share();
+            for ((number, _), (rx, _)) in &mut parts.ports {
+                if let Some(PortBody::Dpdk(port)) = self.ports.get(usize::from(*number)) {
+                    offload::discard(&mut **rx, &mut pool, 2 * usize::from(port.frames));
+                }
+            }
+        }
+        for state in adapters.states().ports {
+            let took = state.entries.iter().filter(|one| !matches!(one.state, State::Software(_)));
+            let (took, of) = (took.count(), state.entries.len());
+            let mut text = format!("the adapter has rules for {took} of {of} entries of [steer]");
+            if let Some(EntryState { what, state: State::Software(why), .. }) =
+                state.entries.iter().find(|one| matches!(one.state, State::Software(_)))
+            {
+                text += &format!("; {what} is in software: {why}");
+            }
+            log(&state.port, &text);
+        }
+        prepared.marks()
+    }
+
+    /// Puts what verifies checksums behind the ports that are to, and what finishes frames in front of ports that cannot pass on
+    /// unfinished ones. Ports on interfaces have it where
+    /// they need it.
+    fn finish(&self, parts: &mut Parts, pool: &Pool) {
+        let around = |tx: &mut Box<dyn Tx>| {
+            let inner = std::mem::replace(tx, Box::new(Discard));
+            *tx = Finish::around(inner, Carries::NONE, self.delivered, pool);
+        };
+        let is_live =
+            |port: u16| matches!(self.ports.get(usize::from(port)), Some(PortBody::Live(_)));
+        for (number, drops_bad) in &self.verify {
+            let behind = |rx: &mut Box<dyn Rx>| {
+                let inner = std::mem::replace(rx, Box::new(Nothing));
+                *rx = Box::new(Verify::new(inner, *drops_bad));
+            };
+            parts.rx.get_mut(number).map(behind);
+            let all = parts.ports.iter_mut().filter(|((port, _), _)| port == number);
+            all.for_each(|(_, (rx, _))| behind(rx));
+        }
+        parts.tx.values_mut().for_each(around);
+        let others = parts.ports.iter_mut().filter(|((port, _), _)| !is_live(*port));
+        others.for_each(|(_, (_, tx))| around(tx));
     }
 
     /// The work of every core. Without a real clock, the duration of the work is charged to the
@@ -188,7 +267,7 @@ impl Setup {
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
     ) -> Vec<Box<dyn Work>> {
-        self.works_behind(clock, control, None)
+        self.works_behind(clock, control, None, None)
     }
 
     fn works_behind(
@@ -196,6 +275,7 @@ impl Setup {
         clock: Option<&Clock>,
         control: &mut Vec<Arc<dyn ControlPlane>>,
         front: Option<&Arc<dyn Front>>,
+        marking: Option<&Arc<dyn Front>>,
     ) -> Vec<Box<dyn Work>> {
         let Blueprint { cores, ref ports, ref queues, secret, .. } = self.blueprint;
         let all: Vec<Box<dyn Work>> = match &self.work {
@@ -211,11 +291,7 @@ impl Setup {
                 all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
             }
             WorkPlan::Route(routes) => {
-                let mut router = Router::new(routes.len());
-                for (prefix, hop) in routes {
-                    // The table has space for all entries, and no two are equal.
-                    let _room = router.put(prefix, *hop);
-                }
+                let router = router(routes);
                 (0..cores).map(|_| Box::new(router.clone()) as _).collect()
             }
             WorkPlan::Balance { services, entries, seed, settings } => {
@@ -232,7 +308,17 @@ impl Setup {
                 let Some(hub) = find_or(control, || Some(SwitchHub::new(settings.clone()))) else {
                     return Vec::new();
                 };
+                let front = front.or(marking);
                 hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
+            }
+            WorkPlan::Ipsec { settings, routes } => {
+                // The keys were tried when the configuration was resolved.
+                let Some(hub) = find_or(control, || IpsecHub::new(settings).ok()) else {
+                    return Vec::new();
+                };
+                let router = router(routes);
+                let work = |_| Box::new(Ipsec::new(Arc::clone(&hub), router.clone())) as _;
+                (0..cores).map(work).collect()
             }
         };
         let busy = |work| match self.cost_ns {
@@ -240,6 +326,15 @@ impl Setup {
             cost => burn(cost, clock.cloned(), work),
         };
         all.into_iter().map(busy).collect()
+    }
+}
+
+/// A port that receives nothing, for the moment in which another one is wrapped.
+struct Nothing;
+
+impl Rx for Nothing {
+    fn rx(&mut self, _into: &mut Batch, _pool: &mut Pool, _now: Nanos) -> Received {
+        Received::default()
     }
 }
 
@@ -257,6 +352,15 @@ fn find_or<T: ControlPlane>(
     let new = Arc::new(new()?);
     all.push(Arc::<T>::clone(&new));
     Some(new)
+}
+
+fn router(routes: &[(IpNet, Hop)]) -> Router {
+    let mut router = Router::new(routes.len());
+    for (prefix, hop) in routes {
+        // The table has space for all entries, and no two are equal.
+        let _room = router.put(prefix, *hop);
+    }
+    router
 }
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {

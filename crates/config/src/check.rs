@@ -68,8 +68,10 @@ pub(super) fn check(config: &Config) -> Checked {
     learn(config)?;
     super::elephants::check(config)?;
     super::work::check(config)?;
+    super::carry::check(config)?;
     super::switch::check(config)?;
     super::balance::check(config)?;
+    super::ipsec::check(config)?;
     super::offload::check(config)?;
     super::dpdk::check_section(config)?;
     super::send::check(config)?;

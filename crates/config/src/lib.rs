@@ -35,6 +35,7 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 mod assemble;
 mod balance;
+mod carry;
 mod check;
 mod dpdk;
 mod elephants;
@@ -42,6 +43,7 @@ mod error;
 pub mod file;
 mod flows;
 mod health;
+mod ipsec;
 mod list;
 mod live;
 pub mod names;
@@ -53,27 +55,31 @@ mod secret;
 pub mod send;
 pub mod send_words;
 mod switch;
+mod tenant;
 mod words;
 mod work;
 
 pub use assemble::BuildError;
 pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
+pub use carry::PortOffload;
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub(crate) use error::Source;
 pub use health::{CheckConfig, CheckKind};
+pub use ipsec::{IpsecConfig, Unmatched};
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use offload::OffloadConfig;
 pub use port::PortConfig;
 pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
+pub use tenant::TenantConfig;
 pub use words::hex;
 pub use words::{
-    FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord, Order, PortKind,
-    QueueLimits, RoleWord,
+    BadChecksumsWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord,
+    Order, PortKind, QueueLimits, RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -124,6 +130,8 @@ pub struct Config {
     pub dpdk: Option<Spanned<DpdkConfig>>,
     /// What answers in front of the ports.
     pub offload: Option<Spanned<OffloadConfig>>,
+    /// Settings of IPsec.
+    pub ipsec: Option<Spanned<IpsecConfig>>,
     /// What ends captures early.
     #[serde(skip)]
     ender: Option<Ender>,
@@ -150,6 +158,8 @@ pub struct YardConfig {
     /// The size of a buffer in bytes, rounded up to cache lines of 64. Longer frames are dropped
     /// and counted.
     pub buffer_bytes: Spanned<usize>,
+    /// The number of buffers of 64 KiB for frames that are longer, of ports that pass on unsegmented ones.
+    pub large_frames: Option<Spanned<usize>>,
     /// Whether a flow moves only when none of its frames is in flight. If not, frames of a flow may
     /// be reordered, as in adapters.
     pub settle: bool,
@@ -183,6 +193,7 @@ impl Default for YardConfig {
             idle: IdleWord::default(),
             frames: free(0),
             buffer_bytes: free(2048),
+            large_frames: None,
             settle: true,
             settle_slots: 65_536,
             hold_frames: free(2048),
@@ -237,7 +248,9 @@ pub struct SteerConfig {
     pub exact_entries: usize,
     /// Rules. Of those with equal priority, an earlier one precedes a later one.
     pub rule: Vec<RuleConfig>,
-    /// Names of counters, which `exact` and `rule` may use.
+    /// Tenants: rules by MAC address and VLAN, behind `rule`.
+    pub tenant: Vec<TenantConfig>,
+    /// Names of counters, which `exact`, `rule` and `tenant` may use.
     pub counters: Vec<Spanned<String>>,
 }
 
@@ -251,6 +264,7 @@ impl Default for SteerConfig {
             exact: Vec::new(),
             exact_entries: 8192,
             rule: Vec::new(),
+            tenant: Vec::new(),
             counters: Vec::new(),
         }
     }

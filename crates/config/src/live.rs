@@ -309,6 +309,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("device", port.device.as_ref().map(Spanned::span), &[Dpdk]),
         ("memory", port.memory.as_ref().map(Spanned::span), &[Dpdk]),
         ("rss", port.rss.as_ref().map(Spanned::span), &[Dpdk]),
+        ("offload", port.offload.as_ref().map(Spanned::span), &[AfPacket, Tap]),
         ("socket", port.socket.as_ref().map(Spanned::span), &[Memif, VhostUser]),
         ("role", port.role.as_ref().map(Spanned::span), &[Memif, VhostUser]),
         ("id", port.id.as_ref().map(Spanned::span), &[Memif]),

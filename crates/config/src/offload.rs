@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowyard_frame::FlowKey;
+use flowyard_frame::{Batch, FlowKey};
+use flowyard_front::adapters::Users;
 use flowyard_front::{Kernel, OfPort, Settings};
+use flowyard_pool::Pool;
 use flowyard_ports::port::live::{LiveKind, LivePort};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, PortKind, WorkKind};
+use flowyard_yard::{Blueprint, Rx};
+
+use super::{Config, ConfigError, PortKind, WorkKind, rule};
 
 /// `[offload]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -17,13 +21,15 @@ use super::{Config, ConfigError, PortKind, WorkKind};
 pub struct OffloadConfig {
     /// Whether XDP answers, on the interfaces of `af_xdp` ports.
     pub xdp: bool,
-    /// The most flows that are answered there.
+    /// Whether adapters get rules, on `dpdk` ports: for the entries of `[steer]`, and for the flows of a switch.
+    pub rules: bool,
+    /// The most flows that are answered or marked there.
     pub flows: Spanned<u32>,
 }
 
 impl Default for OffloadConfig {
     fn default() -> Self {
-        Self { xdp: false, flows: Spanned::new(0..0, 65_536) }
+        Self { xdp: false, rules: false, flows: Spanned::new(0..0, 65_536) }
     }
 }
 
@@ -51,6 +57,48 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The most flows of works in the adapters; `None` if they get no rules.
+    pub(crate) fn adapter_flows(&self) -> Option<u32> {
+        let offload = self.offload.as_ref()?.get_ref();
+        offload.rules.then_some(*offload.flows.get_ref())
+    }
+
+    /// The user's entries, as they are offered to adapters; `None` if these get no rules.
+    ///
+    /// # Errors
+    /// The first entry that is wrong.
+    pub(crate) fn offered(&self) -> Result<Option<Users>, ConfigError> {
+        if self.adapter_flows().is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Users { exact: rule::exact(self)?, rules: rule::rules(self)? }))
+    }
+}
+
+/// The core that alone serves queue `queue`.
+pub(crate) fn core_of(blueprint: &Blueprint, queue: u16) -> Option<u16> {
+    match &blueprint.queues.get(usize::from(queue))?.consumers[..] {
+        [core] => Some(*core),
+        _ => None,
+    }
+}
+
+/// Discards what a port received before the rules of its adapter were made: later frames of these flows may come by
+/// another queue, and must not overtake.
+pub(crate) fn discard(rx: &mut dyn Rx, pool: &mut Pool, most: usize) {
+    let mut seen = 0;
+    while seen <= most {
+        let mut batch = Batch::default();
+        rx.rx(&mut batch, pool, 0);
+        if batch.is_empty() {
+            return;
+        }
+        seen += batch.len();
+        batch.drain().for_each(|frame| pool.put(frame));
+    }
+}
+
 /// The port behind `front`, if it takes part.
 pub(crate) fn behind(port: &LivePort, front: Option<&Arc<Kernel>>) -> LivePort {
     let mut port = port.clone();
@@ -67,6 +115,9 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     if !(1..=1 << 22).contains(offload.flows.get_ref()) {
         let what = format!("{} flows are not possible", offload.flows.get_ref());
         return Err(config.error(offload.flows.span(), what, "write 1 to 4194304"));
+    }
+    if offload.rules {
+        return check_rules(config, section.span(), offload);
     }
     if !offload.xdp {
         return Ok(());
@@ -96,4 +147,27 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         }
         Some(_) => Ok(()),
     }
+}
+
+/// Checks `rules = true`.
+fn check_rules(
+    config: &Config,
+    span: std::ops::Range<usize>,
+    offload: &OffloadConfig,
+) -> Result<(), ConfigError> {
+    if offload.xdp {
+        let what = "XDP and rules in adapters cannot be used together";
+        return Err(config.error(span, what, "remove xdp = true, or rules = true"));
+    }
+    if !config.yard.settle {
+        let what = "without 'settle', frames that a mark sends elsewhere would overtake others";
+        return Err(config.error(span, what, "remove settle = false, or [offload]"));
+    }
+    let mut kinds = config.ports().map(|port| port.kind);
+    // Ports in memory are for tests, which give them an adapter.
+    if !kinds.any(|kind| matches!(kind, PortKind::Dpdk | PortKind::Mem)) {
+        let what = "no port is of kind \"dpdk\", so there is no adapter that takes rules";
+        return Err(config.error(span, what, "remove rules = true, or add such a port"));
+    }
+    Ok(())
 }

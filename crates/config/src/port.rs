@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{FanoutWord, FullWord, HostQueueWord, MemoryWord, ModeWord, PortKind, RoleWord};
+use super::{
+    BadChecksumsWord, FanoutWord, FullWord, HostQueueWord, MemoryWord, ModeWord, PortKind,
+    PortOffload, RoleWord,
+};
 
 /// `[[port]]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -42,8 +45,13 @@ pub struct PortConfig {
     pub mtu: Option<Spanned<u32>>,
     /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
     pub interface_mac: Option<Spanned<String>>,
+    /// `tap` and `af_packet`: which unfinished frames the port passes on.
+    pub offload: Option<Spanned<PortOffload>>,
     /// `tap`: how the host chooses a queue to send by.
     pub host_queue: Option<Spanned<HostQueueWord>>,
+    /// Whether the checksums of received frames are verified and counted, and wrong ones dropped. By default they are not
+    /// verified.
+    pub bad_checksums: Option<Spanned<BadChecksumsWord>>,
     /// `memif` and `vhost_user`: the path of the socket.
     pub socket: Option<Spanned<String>>,
     /// `memif` and `vhost_user`: which side of the connection this is.

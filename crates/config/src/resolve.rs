@@ -6,6 +6,7 @@
 //!
 //! Thread-safety: plain functions on plain values.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY, random_key};
 use flowyard_frame::{Nanos, To};
 use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
+use flowyard_ports::live::Carries;
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::dpdk::DpdkPort;
@@ -26,6 +28,9 @@ use flowyard_yard::blueprint::{
 };
 use flowyard_yard::{Blueprint, Handle, Reload};
 use ipnet::IpNet;
+
+use flowyard_front::Adapters;
+use flowyard_front::adapters::Users;
 
 use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind, SteerConfig};
 use super::{WorkKind, hex, list, rule};
@@ -43,6 +48,12 @@ pub struct Setup {
     pub cost_ns: Nanos,
     /// What XDP answers in front of the ports.
     pub offload: Option<flowyard_front::Settings>,
+    /// The unfinished frames that any port may receive.
+    pub delivered: Carries,
+    /// The ports that verify checksums, and whether they drop frames with wrong ones.
+    pub verify: BTreeMap<u16, bool>,
+    /// The most flows of works that adapters mark; `None` if these get no rules.
+    pub adapter_flows: Option<u32>,
 }
 
 /// The source and destination of a port's frames.
@@ -102,6 +113,13 @@ pub enum WorkPlan {
     },
     /// An OpenFlow switch.
     Switch(SwitchSettings),
+    /// A gateway of IPsec.
+    Ipsec {
+        /// Its SAs and policies.
+        settings: flowyard_ipsec::Settings,
+        /// Its routes.
+        routes: Vec<(IpNet, Hop)>,
+    },
 }
 
 /// The parts that a reload changes: tables of the cores, and services of a balancer.
@@ -111,6 +129,8 @@ pub struct ReloadPlan {
     pub tables: Reload,
     /// All services; `None` leaves them unchanged.
     pub services: Option<Vec<Service>>,
+    /// The entries that are offered to adapters; `None` if these get no rules, or keep them.
+    pub offered: Option<Users>,
 }
 
 impl ReloadPlan {
@@ -122,7 +142,22 @@ impl ReloadPlan {
         if let (Some(hub), Some(services)) = (engine.control_plane::<Hub>(), self.services) {
             hub.set(services, engine.now())?;
         }
-        engine.reload(self.tables);
+        let (mut tables, places) = (self.tables, engine.places());
+        let adapters = engine.control_plane::<Adapters>().zip(self.offered);
+        let Some((adapters, users)) = adapters else {
+            engine.reload(tables);
+            return Ok(());
+        };
+        let alone = |queue: u16| match &places.queues.get(usize::from(queue))?.consumers[..] {
+            [core] => Some(*core),
+            _ => None,
+        };
+        // What the adapters drop, the new tables may want.
+        adapters.withdraw();
+        let offer = adapters.prepare(&users, &alone);
+        tables.marks = Some(offer.marks());
+        engine.reload(tables);
+        adapters.commit(&offer, false);
         Ok(())
     }
 }
@@ -139,6 +174,9 @@ impl Config {
             work: self.work_plan()?,
             cost_ns: self.work.get_ref().cost_ns(),
             offload: self.offload(),
+            delivered: self.delivered(),
+            verify: self.verify(),
+            adapter_flows: self.adapter_flows(),
         })
     }
 
@@ -152,6 +190,7 @@ impl Config {
             secret: self.secret(),
             frames: *yard.frames.get_ref(),
             buffer_bytes: *yard.buffer_bytes.get_ref(),
+            large_frames: self.large_frames(),
             work_frames: self.work_frames(),
             ports: self.ports().map(|port| self.port_plan(port)).collect(),
             queues: self.queues().map(super::QueueConfig::plan).collect(),
@@ -218,6 +257,7 @@ impl Config {
             rules: rule::rules(self)?,
             lists: list::lists(self)?,
             counters: steer.counters.iter().map(|name| name.get_ref().clone()).collect(),
+            marks: None,
         })
     }
 
@@ -302,6 +342,8 @@ impl Config {
             interface: port.interface.as_ref().map(|n| n.get_ref().clone()).unwrap_or_default(),
             cores: port.owners().count(),
             kind,
+            carries: self.carries(port),
+            delivered: self.delivered(),
         })
     }
 
@@ -310,14 +352,7 @@ impl Config {
         Ok(match work.kind.get_ref() {
             WorkKind::Forward | WorkKind::Burn => WorkPlan::Forward(self.port_map()),
             WorkKind::Bridge => WorkPlan::Bridge { stations: work.stations(), age: work.age() },
-            WorkKind::Route => {
-                let macs = self.port_macs()?;
-                let hop = |route: super::work::Route| {
-                    let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
-                    (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
-                };
-                WorkPlan::Route(self.routes()?.into_iter().map(hop).collect())
-            }
+            WorkKind::Route => WorkPlan::Route(self.hops()?),
             WorkKind::Balance => {
                 let balance = self.balance();
                 WorkPlan::Balance {
@@ -328,7 +363,20 @@ impl Config {
                 }
             }
             WorkKind::Switch => WorkPlan::Switch(self.switch_plan()?),
+            WorkKind::Ipsec => {
+                WorkPlan::Ipsec { settings: self.ipsec_settings()?, routes: self.hops()? }
+            }
         })
+    }
+
+    /// The next hop of each route.
+    fn hops(&self) -> Result<Vec<(IpNet, Hop)>, ConfigError> {
+        let macs = self.port_macs()?;
+        let hop = |route: super::work::Route| {
+            let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
+            (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
+        };
+        Ok(self.routes()?.into_iter().map(hop).collect())
     }
 
     /// The changes that turn the running tables of `self` into those of `new`.
@@ -364,9 +412,12 @@ impl Config {
             spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
+            marks: None,
         };
         let services = if self.service == new.service { None } else { Some(new.services()?) };
-        Ok(ReloadPlan { tables, services })
+        let is_same = old == entries && tables.rules.is_none() && tables.lists.is_none();
+        let offered = if is_same { None } else { new.offered()? };
+        Ok(ReloadPlan { tables, services, offered })
     }
 
     /// The first section with a difference outside the tables.
@@ -387,6 +438,7 @@ impl Config {
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
             ("[switch]", self.switch != new.switch),
+            ("[ipsec]", self.ipsec != new.ipsec),
             ("[offload]", self.offload != new.offload),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::names::{port_name, queue_name};
-use super::{Config, ConfigError, ExactConfig};
+use super::{Config, ConfigError, ExactConfig, tenant};
 
 /// One of `[[steer.rule]]`: a match, and a destination, one of `queue`, `port` or `drop = true`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -73,12 +73,12 @@ pub struct MatchConfig {
 
 /// The action of an exact entry or of a rule.
 pub(super) struct Answer<'a> {
-    queue: Option<&'a Spanned<String>>,
-    port: Option<&'a Spanned<String>>,
-    list: Option<&'a Spanned<String>>,
-    drop: bool,
-    mark: u32,
-    counter: Option<&'a Spanned<String>>,
+    pub(super) queue: Option<&'a Spanned<String>>,
+    pub(super) port: Option<&'a Spanned<String>>,
+    pub(super) list: Option<&'a Spanned<String>>,
+    pub(super) drop: bool,
+    pub(super) mark: u32,
+    pub(super) counter: Option<&'a Spanned<String>>,
 }
 
 macro_rules! answers {
@@ -161,9 +161,12 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     table(config).map(drop)
 }
 
-/// The rules, in the order of the file.
+/// The rules, in the order of the file, and behind them those of the tenants.
 pub(crate) fn rules(config: &Config) -> Result<Vec<Rule>, ConfigError> {
-    config.steer.rule.iter().map(|rule| one(config, rule)).collect()
+    let mut rules: Vec<_> =
+        config.steer.rule.iter().map(|rule| one(config, rule)).collect::<Result<_, _>>()?;
+    rules.extend(tenant::rules(config)?.into_iter().map(|(rule, _)| rule));
+    Ok(rules)
 }
 
 /// The exact entries of the user.
@@ -199,8 +202,14 @@ pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
 /// The table of the rules.
 pub(crate) fn table(config: &Config) -> Result<Wildcard, ConfigError> {
     flowyard_yard::build::rules_table(&rules(config)?, config.secret()).map_err(|bad| {
-        let fix = format!("change the match or the priority, or delete rule {}", bad.rule + 1);
-        config.error(config.steer.rule[bad.rule].fields.span(), bad.reason, fix)
+        if let Some(rule) = config.steer.rule.get(bad.rule) {
+            let fix = format!("change the match or the priority, or delete rule {}", bad.rule + 1);
+            return config.error(rule.fields.span(), bad.reason, fix);
+        }
+        let behind = bad.rule - config.steer.rule.len();
+        let tenant = tenant::rules(config).ok().and_then(|rules| rules.get(behind).map(|r| r.1));
+        let span = tenant.map_or(0..0, |number| config.steer.tenant[number].name.span());
+        config.error(span, bad.reason, "remove addresses or VLANs of this tenant")
     })
 }
 

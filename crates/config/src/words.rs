@@ -111,6 +111,16 @@ pub enum FanoutWord {
     Queue,
 }
 
+/// What a port does with frames that have a wrong checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BadChecksumsWord {
+    /// They are dropped and counted.
+    Drop,
+    /// They are counted.
+    Pass,
+}
+
 /// How the host chooses the queue of a `tap` port to send by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -31,7 +31,7 @@ pub struct WorkConfig {
     pub age_ms: Option<Spanned<u64>>,
     /// `bridge`: the number of stations that each core knows.
     pub stations: Option<Spanned<usize>>,
-    /// `route`: the routes.
+    /// `route`, `ipsec`: the routes.
     #[serde(default)]
     pub route: Vec<Spanned<RouteConfig>>,
 }
@@ -54,6 +54,8 @@ pub enum WorkKind {
     Switch,
     /// A load balancer: see `[balance]`.
     Balance,
+    /// A gateway of IPsec, which also routes: see `[ipsec]`.
+    Ipsec,
 }
 
 /// One of `[[work.route]]`.
@@ -193,6 +195,7 @@ pub(super) fn check(config: &Config) -> Checked {
     let (at, work) = (config.work.span(), config.work.get_ref());
     let kind = *work.kind.get_ref();
     let forwards = matches!(kind, WorkKind::Forward | WorkKind::Burn);
+    let routes = matches!(kind, WorkKind::Route | WorkKind::Ipsec);
     let span = |value: Option<Range<usize>>, fits: bool| value.filter(|_| !fits);
     let ports = work.ports.as_ref().map(Spanned::span);
     let age = work.age_ms.as_ref().map(Spanned::span);
@@ -202,7 +205,7 @@ pub(super) fn check(config: &Config) -> Checked {
         ("ports", "forward", span(ports, forwards)),
         ("age_ms", "bridge", span(age, kind == WorkKind::Bridge)),
         ("stations", "bridge", span(stations, kind == WorkKind::Bridge)),
-        ("route", "route", span(route, kind == WorkKind::Route)),
+        ("route", "route", span(route, routes)),
     ];
     for (word, owner, at) in foreign {
         if let Some(at) = at {
@@ -232,7 +235,7 @@ pub(super) fn check(config: &Config) -> Checked {
         return Err(config.error(stations.span(), what, "write 1 to 16777216"));
     }
     config.port_macs()?;
-    if kind == WorkKind::Route && work.route.is_empty() {
+    if routes && work.route.is_empty() {
         let fix = "add a [[work.route]] with prefix, port and next_hop";
         return Err(config.error(at, "there is no route", fix));
     }

@@ -8,7 +8,8 @@
 //! `shim` see them. They are compiled by the `cc` crate against the library that `pkg-config` finds (22.11 or later).
 //! The structures between C and Rust are our own and have no padding; both sides assert their sizes.
 //!
-//! The crate is empty without the feature `dpdk`, which is off by default: then it needs no DPDK and no C compiler.
+//! Without the feature `dpdk`, which is off by default, the crate has only [`rules`] with a stand-in for an adapter: then
+//! it needs no DPDK and no C compiler.
 //!
 //! Invariants: the environment of DPDK (EAL) is started once in a process. A [`Queue`] is used by one thread at a time.
 //! A buffer of external memory belongs either to the yard or to DPDK; [`External`] keeps account, and memory that a
@@ -27,7 +28,6 @@ mod memory;
 mod port;
 #[cfg(feature = "dpdk")]
 mod queue;
-#[cfg(feature = "dpdk")]
 pub mod rules;
 #[cfg(feature = "dpdk")]
 mod sys;

@@ -5,7 +5,7 @@
 //! Thread-safety: all functions may be called by any thread.
 #![allow(unsafe_code, reason = "calls of C functions")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::eal::{Eal, c_text, name_of};
 use crate::error::text_of;
@@ -94,6 +94,8 @@ pub struct Port {
     buffers: Buffers,
     queues: u16,
     has_dma: bool,
+    /// Held while a rule of the port is made or removed, and while the last queue closes the port.
+    gate: Arc<Mutex<()>>,
 }
 
 /// A device without queues yet. It is removed when this is dropped.
@@ -192,8 +194,15 @@ impl Port {
         found.info = Info::of(number)?; // some drivers know more of an open port
         let info = found.info.clone();
         std::mem::forget(found);
-        let mut port =
-            Self { number, device: name, info, buffers, queues: settings.queues, has_dma: false };
+        let mut port = Self {
+            number,
+            device: name,
+            info,
+            buffers,
+            queues: settings.queues,
+            has_dma: false,
+            gate: Arc::default(),
+        };
         port.map()?;
         let port = Arc::new(port);
         Ok((0..settings.queues).map(|at| Queue::new(Arc::clone(&port), at)).collect())
@@ -222,6 +231,10 @@ impl Port {
 
     pub(crate) const fn number(&self) -> u16 {
         self.number
+    }
+
+    pub(crate) const fn gate(&self) -> &Arc<Mutex<()>> {
+        &self.gate
     }
 
     /// The name of its device.

@@ -6,8 +6,8 @@
     reason = "frames are received into and transmitted from memory that DPDK shares"
 )]
 
-use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::sync::{Arc, PoisonError};
 
 use crate::memory::{Buffers, External};
 use crate::port::Port;
@@ -16,7 +16,7 @@ use crate::{BURST, sys};
 /// A queue of each direction.
 #[derive(Debug)]
 pub struct Queue {
-    port: Arc<Port>,
+    port: ManuallyDrop<Arc<Port>>,
     at: u16,
 }
 
@@ -139,9 +139,19 @@ impl std::fmt::Debug for Received {
     }
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let gate = Arc::clone(self.port.gate());
+        // While no rule is being made, so that the last queue closes the port.
+        let _closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: it is not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.port) };
+    }
+}
+
 impl Queue {
     pub(crate) const fn new(port: Arc<Port>, at: u16) -> Self {
-        Self { port, at }
+        Self { port: ManuallyDrop::new(port), at }
     }
 
     /// The port.

@@ -11,15 +11,18 @@
 //! Thread-safety: a device is used by one thread at a time.
 
 mod capabilities;
+#[cfg(feature = "dpdk")]
 mod port;
 mod stand_in;
 
 use std::net::IpAddr;
 
 pub use capabilities::{Ask, Capabilities, Match, Verdict};
+#[cfg(feature = "dpdk")]
 pub use port::PortRules;
-pub use stand_in::{Limits, Seen, StandIn};
+pub use stand_in::{Limits, Seen, SharedStandIn, StandIn};
 
+#[cfg(feature = "dpdk")]
 use crate::sys;
 
 /// A prefix of addresses.
@@ -60,7 +63,7 @@ pub struct Rule {
 pub struct Offer {
     /// It drops them, or passes them on: to a queue, or as it would without the rule.
     pub place: Place,
-    /// It marks them with this number, which [`crate::Received::mark`] returns.
+    /// It marks them with this number, which its driver hands on with the frame.
     pub mark: Option<u32>,
     /// It counts them.
     pub count: bool,
@@ -157,6 +160,7 @@ impl Rule {
     }
 
     /// The form of the C side.
+    #[cfg(feature = "dpdk")]
     pub(crate) fn raw(&self) -> sys::Rule {
         let mut raw = sys::Rule { priority: self.priority, ..sys::Rule::default() };
         if let Some(vlan) = self.vlan {
@@ -210,6 +214,7 @@ impl Rule {
 }
 
 /// The mask of a prefix.
+#[cfg(feature = "dpdk")]
 fn mask_of(bits: u8) -> [u8; 16] {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
     mask.to_be_bytes()

@@ -170,7 +170,7 @@ fn a_driver_without_rules_refuses_with_a_reason() {
     let choose =
         |_: &_| Ok::<_, Error>(Buffers::Copying(Arc::new(Copying::new(eal(), 512, 2048)?)));
     let queues = Port::open(eal(), "net_null30", &settings, choose).unwrap();
-    let mut rules = PortRules::new(Arc::clone(queues[0].port()));
+    let mut rules = PortRules::new(queues[0].port());
     let drop = rule("10.0.0.2", 32, Place::Drop);
     for result in [rules.validate(&drop).map(|()| None), rules.create(&drop).map(Some)] {
         let why = result.unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Flows answered in front of a yard: XDP sends frames of flows on that the yard has answered before.
+//! In front of a yard: XDP sends frames of flows on that the yard has answered before, and adapters drop and mark frames by
+//! rules (module [`adapters`]).
 //!
 //! ```text
 //!  work of a core ──put──> Kernel ──maps──> XDP ──known flow──> changed, out of a port
@@ -14,11 +15,13 @@
 //! ends.
 //! Thread-safety: a [`Kernel`] is shared by all cores; adding and removing flows takes a lock.
 
+pub mod adapters;
 mod kernel;
 mod layout;
 mod memory;
 mod netdev;
 mod port;
 
+pub use adapters::Adapters;
 pub use kernel::{Error, Kernel, Settings};
 pub use port::OfPort;

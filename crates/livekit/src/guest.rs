@@ -21,7 +21,7 @@ use crate::{Net, sys};
 
 mod image;
 
-pub use image::{Image, kernel};
+pub use image::{Extra, Image, kernel};
 
 /// The TAP interface in the namespace of a guest, on which its frames are sent.
 pub const TAP: &str = "guest0";
@@ -42,7 +42,7 @@ pub const QUEUES: u16 = 4;
 const ROOM: u32 = 30_000;
 
 /// More than a busy machine takes.
-const BOOT: Duration = Duration::from_secs(150);
+const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(300);
 
 /// The end of the output of a command: this text and the exit status in a line.
@@ -62,6 +62,8 @@ pub struct Vhost {
     pub listens: bool,
     /// Queue pairs.
     pub queues: u16,
+    /// Whether the rings are packed.
+    pub packed: bool,
     /// The MAC address of `eth0`.
     pub mac: [u8; 6],
 }
@@ -132,7 +134,8 @@ impl Guest {
     /// As [`Guest::boot`].
     #[must_use]
     pub fn boot_vhost(image: &Image, vhost: &Vhost) -> Self {
-        let Vhost { socket, listens, queues, mac } = vhost;
+        let Vhost { socket, listens, queues, packed, mac } = vhost;
+        let packed = if *packed { "on" } else { "off" };
         let mode = if *listens { "server=on,wait=off" } else { "reconnect=1" };
         let args = [
             "-m",
@@ -148,7 +151,7 @@ impl Guest {
             "-device",
             &format!(
                 // Without KVM, QEMU 7.2 crashes when it sets up vhost-user with MSI-X.
-                "virtio-net-pci,netdev=n0,mq=on,vectors=0,mac={}",
+                "virtio-net-pci,netdev=n0,mq=on,vectors=0,packed={packed},mac={}",
                 text(*mac)
             ),
         ];
@@ -193,6 +196,13 @@ impl Guest {
     #[must_use]
     pub const fn net(&self) -> &Net {
         &self.net
+    }
+
+    /// Kills QEMU with signal 9.
+    pub fn kill(&mut self) {
+        // Neither fails unless QEMU has ended already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
     }
 
     /// Runs a line in the guest's shell. Returns its exit status and what it printed.
@@ -275,8 +285,6 @@ pub fn send(net: &Net, frames: Vec<Vec<u8>>, pause: Duration) {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Neither fails unless QEMU has ended already.
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
+        self.kill();
     }
 }

@@ -132,6 +132,42 @@ pub fn end_with_parent(command: &mut Command) {
 ///
 /// As socket(2), if_nametoindex(3) and bind(2).
 pub fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
+    packets(interface, 0)
+}
+
+/// A packet socket that receives all frames of the interface of this name, and waits for each at most two
+/// seconds.
+///
+/// # Errors
+///
+/// As [`packet_socket`].
+pub fn packet_listener(interface: &str) -> io::Result<OwnedFd> {
+    let socket = packets(interface, libc::ETH_P_ALL as u16)?;
+    let time = libc::timeval { tv_sec: 2, tv_usec: 0 };
+    set(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)?;
+    big_buffer(&socket);
+    Ok(socket)
+}
+
+/// Puts a virtio-net header in front of each frame of a packet socket.
+///
+/// # Errors
+///
+/// As setsockopt(2).
+pub fn virtio_headers(socket: &impl AsRawFd) -> io::Result<()> {
+    const PACKET_VNET_HDR: i32 = 15;
+    set(socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)
+}
+
+fn set<T>(socket: &impl AsRawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the pointer and the size are those of `value`, which the kernel only reads.
+    check(unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
+    })
+}
+
+fn packets(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     let name = std::ffi::CString::new(interface)?;
     // SAFETY: the name ends with a zero byte, a socket address consists of integers, and the kernel reads no more than
     // its size. A new descriptor belongs to nobody else.
@@ -147,6 +183,7 @@ pub fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
         let socket = OwnedFd::from_raw_fd(socket);
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
         address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
         address.sll_ifindex = index as i32;
         let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;

@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::protocol::{Request, Response};
 use crate::socket::{self, SocketFile};
-use crate::{accounts, answers, flows, lb, switch, trace};
+use crate::{accounts, answers, flows, ipsec, lb, offload, switch, trace};
 
 pub use crate::socket::SocketError;
 
@@ -325,7 +325,9 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
         Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
         Request::SwitchSnoop { from } => either(stream, switch::snoop(yard, *from)),
+        Request::Sas => either(stream, ipsec::sas(yard)),
         Request::Controllers => either(stream, switch::controllers(yard)),
+        Request::Offload => either(stream, offload::offload(yard)),
         Request::Steer | Request::SteerWhere { .. } => {
             either::<()>(stream, Err("this instance is a yard, not 'flowyard steer'".into()))
         }

@@ -25,7 +25,7 @@ pub(crate) fn fix(reason: DropReason, place: &str) -> String {
 }
 
 /// A text for each reason. `{place}` stands for the queue or port.
-const FIXES: [(DropReason, &str); 28] = [
+const FIXES: [(DropReason, &str); 36] = [
     (
         DropReason::QueueFull,
         "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
@@ -155,6 +155,48 @@ const FIXES: [(DropReason, &str); 28] = [
         DropReason::TooManyCopies,
         "the actions of its flow entries would have made more than 4,096 frames of it, or led it through more than \
          4,096 buckets of groups: see the actions with 'flowyard switch why', and name fewer groups in a bucket",
+    ),
+    (
+        DropReason::NoSa,
+        "no security association has this SPI and destination, or none fits the template of the policy: compare \
+         'flowyard show sas' with 'ip xfrm state' of the other end, and add the SA to 'state' in [ipsec]",
+    ),
+    (
+        DropReason::SaExpired,
+        "the security association has reached its limit of packets or bytes, or its last sequence number: add one \
+         with a new key to 'state' in [ipsec] at both ends, behind the old one, and restart",
+    ),
+    (
+        DropReason::Replayed,
+        "the sequence number was accepted before, or is below the window: if nobody replays packets, the path \
+         reorders them; use a larger 'replay-window' of the SA (at most 4096); after a restart of the other end, its \
+         numbers start again and both ends need new keys",
+    ),
+    (
+        DropReason::Unauthentic,
+        "the packet was changed on its way, or the ends have different keys, algorithms or 'esn' flags: compare \
+         'ip xfrm state' of both ends",
+    ),
+    (
+        DropReason::Policy,
+        "a policy blocks the packet, or it came without the protection that a policy requires, or its SA does not fit \
+         the policy: see 'policy' in [ipsec]",
+    ),
+    (
+        DropReason::TooBig,
+        "the packet and its tunnel are longer than 'mtu' in [ipsec], and its sender cannot be notified or permits \
+         fragmentation: lower the MTU of the sender, or clamp the MSS of TCP",
+    ),
+    (
+        DropReason::IpsecFragment,
+        "IPsec does not protect or open fragments: lower the MTU of the sender, so that it sends whole packets that \
+         fit into the tunnel",
+    ),
+    (
+        DropReason::BadChecksum,
+        "a checksum of the frame is wrong: it was damaged on its way, or its sender left the checksum to its adapter and the \
+         port cannot see that (run 'ethtool -K INTERFACE tx off' at the sender); bad_checksums = \"pass\" in the [[port]] counts \
+         such frames and passes them on",
     ),
 ];
 

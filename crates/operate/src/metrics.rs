@@ -12,6 +12,7 @@
 
 mod engine;
 mod http;
+mod ipsec;
 mod lb;
 mod page;
 mod steer;

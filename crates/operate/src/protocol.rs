@@ -12,11 +12,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod ipsec;
 mod lb;
+mod offload;
 mod steer;
 mod switch;
 
+pub use ipsec::{SaState, Sas};
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
+pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
 pub use switch::{
     Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchPort, SwitchWhy,
@@ -70,8 +74,12 @@ pub enum Request {
         #[serde(default)]
         from: Option<u64>,
     },
+    /// The security associations of an IPsec gateway, without keys: [`Sas`].
+    Sas,
     /// The connections of a switch to its controllers: [`Controllers`].
     Controllers,
+    /// What the adapters of ports do by rules, and what is in software, with the reason: [`Offload`].
+    Offload,
     /// The state of an interface that `flowyard steer` steers: [`Steer`].
     Steer,
     /// Where `flowyard steer` sends a flow: [`SteerWhere`].

@@ -73,7 +73,8 @@ pub(crate) fn nowhere(yard: &Handle, key: Option<&FlowKey>) -> Option<String> {
 pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
     let key = yard.control_plane::<SwitchHub>().ok_or(NO_SWITCH)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
-    let (mut cached_on_cores, mut answering_cores, mut cache_notes) = (0, 0, Vec::new());
+    let (mut cached_on_cores, mut answering_cores) = (0, 0);
+    let (mut cache_notes, mut in_front) = (Vec::new(), Vec::new());
     let question = Question::Work(Arc::new(WhyAsked(key)));
     for (core, answer) in yard.ask(&question, PATIENCE).into_iter().enumerate() {
         let Some(Answer::Work(Some(answer))) = answer else { continue };
@@ -81,6 +82,7 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
         let why = Why::clone(&why);
         cached_on_cores += u32::from(why.is_known);
         answering_cores += 1;
+        in_front.extend(why.ahead.iter().map(|what| format!("core {core}: {what}")));
         cache_notes.extend(why.rest.map(|rest| format!("core {core}: {rest}")));
         match &mut all {
             // All cores have the same flow entries; each counts its offloaded frames.
@@ -108,7 +110,8 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
             }
         }
     }
-    let all = all.map(|all| SwitchWhy { cached_on_cores, answering_cores, cache_notes, ..all });
+    let all =
+        all.map(|all| SwitchWhy { cached_on_cores, answering_cores, cache_notes, in_front, ..all });
     all.ok_or_else(|| "no core answered; 'flowyard show cores' lists their states".into())
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use flowyard_frame::{FlowKey, Frame};
 
 use crate::numbers::Numbers;
-use crate::{CHAIN, LINE, PAGE, START};
+use crate::{CHAIN, LINE, PAGE, Room, START};
 
 /// What all handles share.
 pub(crate) struct Arena {
@@ -84,6 +84,13 @@ impl Arena {
 
     pub(crate) const fn base(&self) -> *mut u8 {
         self.base.as_ptr()
+    }
+
+    /// The buffer at `place`, which is below the number of buffers.
+    #[inline]
+    pub(crate) const fn room(&self, place: u32) -> Room {
+        let bytes = self.stride * LINE;
+        Room { start: self.base.as_ptr().wrapping_add(place as usize * bytes), bytes }
     }
 
     /// The key of the buffer at `place`, which is below the number of buffers.

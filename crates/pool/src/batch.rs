@@ -46,7 +46,16 @@ impl Pool {
                 continue;
             }
             if data.len() > longest {
-                copied.too_long += 1;
+                if data.len() > self.longest_large() {
+                    copied.too_long += 1;
+                    continue;
+                }
+                if lane == LANES {
+                    break;
+                }
+                let Ok(frame) = self.copy(data, meta) else { break };
+                into.frames[lane] = frame;
+                lane += 1;
                 continue;
             }
             if lane == LANES {
@@ -84,6 +93,9 @@ impl Pool {
     /// Takes the frames of all lanes back, and empties the batch.
     #[inline]
     pub fn put_batch(&mut self, batch: &mut Batch) {
+        if self.has_large() {
+            self.put_large_lanes(batch);
+        }
         if self.free.len() + batch.len() > 2 * CHAIN {
             self.arena.push(&self.free[..CHAIN]);
             self.free.copy_within(CHAIN.., 0);

@@ -15,8 +15,9 @@
 //! Thread-safety: as the pool's.
 
 use flowyard_frame::Frame;
+use flowyard_wire::Offload;
 
-use super::{LINE, LONGEST, Meta, Pool, START};
+use super::{LINE, Meta, Pool, START};
 
 /// What is tied to a frame. It stands in the line of the [`Meta`], behind it.
 #[derive(Clone, Copy, Default)]
@@ -39,17 +40,17 @@ const _: () = assert!(size_of::<Meta>() <= AT && AT + size_of::<Chain>() <= LINE
 
 impl Pool {
     fn chain(&self, frame: &Frame) -> Chain {
-        let Some(buffer) = self.buffer(frame) else { return Chain::default() };
+        let Some(room) = self.room(frame) else { return Chain::default() };
         // SAFETY: the first line of a buffer is zeroed by `new`, where a chain of zeros is a valid
         // one, and written here alone besides the meta, which ends before. The frame is unique and
         // borrowed, so nobody writes it meanwhile.
-        unsafe { self.arena.base().add(buffer + AT).cast::<Chain>().read() }
+        unsafe { room.start.add(AT).cast::<Chain>().read() }
     }
 
     fn set_chain(&self, frame: &mut Frame, chain: Chain) {
-        let Some(buffer) = self.buffer(frame) else { return };
+        let Some(room) = self.room(frame) else { return };
         // SAFETY: as in `chain`; the frame is borrowed mutably, so nobody reads it meanwhile.
-        unsafe { self.arena.base().add(buffer + AT).cast::<Chain>().write(chain) }
+        unsafe { room.start.add(AT).cast::<Chain>().write(chain) }
     }
 
     /// Ties `other` to `frame`: it leaves by `port`, before those that were tied earlier.
@@ -99,15 +100,15 @@ impl Pool {
         self.put(frame);
     }
 
-    /// Makes `frame` one with the bytes `data`. `false`, and nothing is changed, if its buffer has no
+    /// Makes `frame` one with the bytes `data`, which are those of a wire. `false`, and nothing is changed, if its buffer has no
     /// room for them.
     #[must_use]
     pub fn overwrite(&self, frame: &mut Frame, data: &[u8]) -> bool {
-        if data.len() > self.longest().min(LONGEST) || !self.owns(frame) {
+        if data.len() > self.longest_of(frame) || !self.owns(frame) {
             return false;
         }
         let (hash, mark, old) = (frame.hash, frame.mark, frame.len());
-        let mut meta = self.meta(frame);
+        let mut meta = Meta { offload: Offload::NONE, ..self.meta(frame) };
         meta.wire_len = meta.wire_len.saturating_sub(old as u32) + data.len() as u32;
         // SAFETY: it replaces the frame that owns the buffer.
         *frame = unsafe { Frame::from_raw_parts(frame.buf(), START as u16, data.len() as u16) };

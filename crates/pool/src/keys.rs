@@ -25,10 +25,10 @@ impl Pool {
             return;
         }
         lanes.each(|lane| {
-            if let Some(place) = self.arena.numbers.place(batch.frames[lane].buf()) {
-                // SAFETY: the place is that of a buffer of this pool. The frame is unique and borrowed mutably, so no
+            if let Some(key) = self.key_of(&batch.frames[lane]) {
+                // SAFETY: the key is that of a buffer of this pool. The frame is unique and borrowed mutably, so no
                 // other thread reads or writes its key.
-                unsafe { self.arena.key(place).write(batch.keys[lane]) }
+                unsafe { key.write(batch.keys[lane]) }
             }
         });
     }
@@ -55,10 +55,19 @@ impl Pool {
     /// The key that was stored last for the frame's buffer; `None` for an empty handle.
     #[inline]
     fn stored_key(&self, frame: &Frame) -> Option<FlowKey> {
-        let place = self.arena.numbers.place(frame.buf())?;
-        // SAFETY: the place is that of a buffer of this pool, and zeros are a valid key. The frame is unique and
+        let key = self.key_of(frame)?;
+        // SAFETY: the key is that of a buffer of this pool, and zeros are a valid key. The frame is unique and
         // borrowed, so nobody writes its key.
-        Some(unsafe { self.arena.key(place).read() })
+        Some(unsafe { key.read() })
+    }
+
+    /// Where the key of the frame's buffer stands.
+    #[inline]
+    fn key_of(&self, frame: &Frame) -> Option<*mut FlowKey> {
+        match self.arena.numbers.place(frame.buf()) {
+            Some(place) => Some(self.arena.key(place)),
+            None => self.large_key(frame),
+        }
     }
 }
 

@@ -42,18 +42,22 @@ use std::sync::Arc;
 
 use flowyard_frame::{Frame, Nanos};
 use flowyard_wire::LinkType;
+use flowyard_wire::Offload;
 
 use self::arena::Arena;
+use self::large::Large;
 
 mod arena;
 mod batch;
 mod chain;
 mod keys;
+mod large;
 mod lend;
 mod numbers;
 mod umem;
 
 pub use batch::Copied;
+pub use large::LARGE_FRAMES;
 pub use lend::LONGEST_LENDABLE;
 pub use umem::{HEADROOM, Umem};
 
@@ -89,11 +93,23 @@ pub struct Meta {
     pub link: LinkType,
     /// How many ports of its list have a copy of it already (see `ToPorts` of the engine).
     pub copied: u16,
+    /// How many of its segments have left already, if the port that it leaves by cuts it.
+    pub segments_sent: u16,
+    /// What is left to do before its bytes are those of a wire.
+    pub offload: Offload,
 }
 
 impl Default for Meta {
     fn default() -> Self {
-        Self { time: 0, wire_len: 0, in_port: 0, link: LinkType::Ethernet, copied: 0 }
+        Self {
+            time: 0,
+            wire_len: 0,
+            in_port: 0,
+            link: LinkType::Ethernet,
+            copied: 0,
+            segments_sent: 0,
+            offload: Offload::NONE,
+        }
     }
 }
 
@@ -114,6 +130,17 @@ pub struct Pool {
     free: Vec<u32>,
     /// Whether the memory of the next buffers is prefetched: see [`Pool::set_prefetch`].
     prefetch: bool,
+    /// Buffers of the second size, if there are any.
+    large: Option<Box<Large>>,
+}
+
+/// The buffer of a frame.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Where its meta stands.
+    start: *mut u8,
+    /// Its length, with the meta.
+    bytes: usize,
 }
 
 /// Cache lines of a buffer for frames of up to `bytes` bytes.
@@ -138,7 +165,7 @@ impl Pool {
     fn shaped(frames: usize, stride: usize) -> Result<Self, Layout> {
         let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride)?;
         let free = Vec::with_capacity(2 * CHAIN);
-        let mut pool = Self { arena: Arc::new(arena), free, prefetch: false };
+        let mut pool = Self { arena: Arc::new(arena), free, prefetch: false, large: None };
         for buf in (1..=pool.arena.numbers.count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
             let mut frame = unsafe { pool.arena.frame(buf, START as u16, 0) };
@@ -163,7 +190,8 @@ impl Pool {
     #[must_use]
     pub fn share(&self) -> Self {
         let free = Vec::with_capacity(2 * CHAIN);
-        Self { arena: Arc::clone(&self.arena), free, prefetch: self.prefetch }
+        let large = self.large.as_ref().map(|large| Box::new(large.share()));
+        Self { arena: Arc::clone(&self.arena), free, prefetch: self.prefetch, large }
     }
 
     /// A frame of `len` bytes, whatever they are.
@@ -173,7 +201,7 @@ impl Pool {
     #[inline]
     pub fn take(&mut self, len: usize, meta: Meta) -> Result<Frame, NoBuffer> {
         if len > self.longest() {
-            return Err(NoBuffer::TooLong);
+            return self.take_large(len, meta);
         }
         if self.free.is_empty() {
             self.arena.pop(&mut self.free);
@@ -214,7 +242,9 @@ impl Pool {
     #[expect(clippy::needless_pass_by_value, reason = "who gave a frame back has it no more")]
     pub fn put(&mut self, frame: Frame) {
         debug_assert!(frame.buf() == 0 || self.owns(&frame), "a frame of another pool");
-        let Some(place) = self.arena.numbers.place(frame.buf()) else { return };
+        let Some(place) = self.arena.numbers.place(frame.buf()) else {
+            return self.put_large(&frame);
+        };
         if self.free.len() == 2 * CHAIN {
             self.arena.push(&self.free[..CHAIN]);
             self.free.copy_within(CHAIN.., 0);
@@ -240,19 +270,19 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
-        let (start, len) = self.range(frame);
+        let Some((start, len)) = self.range(frame) else { return &[] };
         // SAFETY: `range` lies in the buffer that `frame` names, past its meta, and all of it is
         // initialised. The frame is unique and borrowed, so nobody writes while this slice lives.
-        unsafe { slice::from_raw_parts(self.arena.base().add(start), len) }
+        unsafe { slice::from_raw_parts(start, len) }
     }
 
     /// The bytes of `frame`, to be changed.
     #[must_use]
     #[inline]
     pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
-        let (start, len) = self.range(frame);
+        let Some((start, len)) = self.range(frame) else { return &mut [] };
         // SAFETY: as in `bytes`; the frame is borrowed mutably, so nobody reads either.
-        unsafe { slice::from_raw_parts_mut(self.arena.base().add(start), len) }
+        unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
     /// Makes room for `n` bytes at byte `at` of `frame`, zeros; its length on the wire grows with
@@ -262,16 +292,17 @@ impl Pool {
     #[must_use]
     pub fn insert(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
         let (off, len) = self.place(frame);
-        if !self.owns(frame) || at > len || len.saturating_add(n) > self.longest() {
+        if at > len || len.saturating_add(n) > self.longest_of(frame) {
             return false;
         }
+        let Some(offload) = shifted(self.meta(frame).offload, at, n as isize) else { return false };
         let before = n.min(off);
         let to = off - before;
         let room = self.room_mut(frame);
         room.copy_within(off..off + at, to);
         room.copy_within(off + at..off + len, to + at + n);
         room[to + at..to + at + n].fill(0);
-        self.replace(frame, to, len + n)
+        self.replace(frame, to, len + n, offload)
     }
 
     /// Takes `n` bytes at byte `at` out of `frame`; its length on the wire shrinks with it. What is
@@ -282,15 +313,17 @@ impl Pool {
         if at.saturating_add(n) > len || START + off + n > usize::from(u16::MAX) {
             return false;
         }
+        let by = -(n as isize);
+        let Some(offload) = shifted(self.meta(frame).offload, at + n, by) else { return false };
         self.room_mut(frame).copy_within(off..off + at, off + n);
-        self.replace(frame, off + n, len - n)
+        self.replace(frame, off + n, len - n, offload)
     }
 
     /// Makes `frame` one of `len` bytes, if it has more: the others are gone.
     pub fn truncate(&self, frame: &mut Frame, len: usize) {
         let (off, old) = self.place(frame);
         if len < old {
-            self.replace(frame, off, len);
+            self.replace(frame, off, len, self.meta(frame).offload);
         }
     }
 
@@ -298,29 +331,36 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn meta(&self, frame: &Frame) -> Meta {
-        let Some(buffer) = self.buffer(frame) else { return Meta::default() };
+        let Some(room) = self.room(frame) else { return Meta::default() };
         // SAFETY: the first line of a buffer holds a valid meta from `new` on, and bytes never
         // reach into it. The frame is unique and borrowed, so nobody writes it meanwhile.
-        unsafe { self.arena.base().add(buffer).cast::<Meta>().read() }
+        unsafe { room.start.cast::<Meta>().read() }
     }
 
     /// Says what the port knows of `frame`.
     #[inline]
     pub fn set_meta(&self, frame: &mut Frame, meta: Meta) {
-        let Some(buffer) = self.buffer(frame) else { return };
+        let Some(room) = self.room(frame) else { return };
         // SAFETY: as in `meta`; the frame is borrowed mutably, so nobody reads it meanwhile. A
         // buffer starts on a cache line, which is aligned enough.
-        unsafe { self.arena.base().add(buffer).cast::<Meta>().write(meta) }
+        unsafe { room.start.cast::<Meta>().write(meta) }
     }
 
-    /// How many bytes a buffer holds.
+    /// How many bytes a buffer of the first size holds.
     #[must_use]
     #[inline]
     pub fn longest(&self) -> usize {
         LONGEST.min((self.arena.stride - 1) * LINE) // a lendable one has more than was asked for
     }
 
-    /// How many buffers there are.
+    /// The position of the frame's buffer among those of the pool, from 0; `None` if it is none of them.
+    #[must_use]
+    #[inline]
+    pub fn position(&self, frame: &Frame) -> Option<usize> {
+        self.arena.numbers.place(frame.buf()).map(|place| place as usize)
+    }
+
+    /// How many buffers of the first size there are.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.arena.numbers.count as usize
@@ -331,39 +371,55 @@ impl Pool {
     /// or a leak.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.frames().saturating_sub(self.free.len() + self.arena.stacked())
+        let small = self.frames().saturating_sub(self.free.len() + self.arena.stacked());
+        small + self.large.as_ref().map_or(0, |large| large.held())
     }
 
-    /// Where the frame's buffer starts; `None` for an empty handle, and for a frame of another pool.
+    /// Where the frame's buffer of the first size starts; `None` for other frames.
     #[inline]
     fn buffer(&self, frame: &Frame) -> Option<usize> {
         let place = self.arena.numbers.place(frame.buf())?;
         Some(place as usize * self.arena.stride * LINE)
     }
 
+    /// The frame's buffer; `None` for an empty handle, and for a frame of another pool.
+    #[inline]
+    fn room(&self, frame: &Frame) -> Option<Room> {
+        match self.arena.numbers.place(frame.buf()) {
+            Some(place) => Some(self.arena.room(place)),
+            None => self.large_room(frame),
+        }
+    }
+
     /// Whether `frame` names a buffer of this pool.
     #[inline]
     fn owns(&self, frame: &Frame) -> bool {
-        self.arena.numbers.place(frame.buf()).is_some()
+        self.room(frame).is_some()
+    }
+
+    /// How many bytes the buffer of `frame` holds.
+    #[inline]
+    fn longest_of(&self, frame: &Frame) -> usize {
+        self.room(frame).map_or(0, |room| LONGEST.min(room.bytes - START))
     }
 
     /// Start and length of the frame's bytes, from where its meta ends.
     fn place(&self, frame: &Frame) -> (usize, usize) {
-        let (start, len) = self.range(frame);
-        (start - self.buffer(frame).unwrap_or(0) - START, len)
+        let Some(Room { bytes, .. }) = self.room(frame) else { return (0, 0) };
+        let off = frame.off().clamp(START, bytes);
+        (off - START, frame.len().min(bytes - off))
     }
 
     /// All of the frame's buffer behind the meta; nothing for an empty handle.
     fn room_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
-        let Some(buffer) = self.buffer(frame) else { return &mut [] };
-        let len = self.arena.stride * LINE - START;
+        let Some(Room { start, bytes }) = self.room(frame) else { return &mut [] };
         // SAFETY: this is the buffer that `frame` names, past its meta; else as in `bytes_mut`.
-        unsafe { slice::from_raw_parts_mut(self.arena.base().add(buffer + START), len) }
+        unsafe { slice::from_raw_parts_mut(start.add(START), bytes - START) }
     }
 
     /// Says that the frame has `len` bytes from `off` behind its meta, and not as many as before.
-    fn replace(&self, frame: &mut Frame, off: usize, len: usize) -> bool {
-        let mut meta = self.meta(frame);
+    fn replace(&self, frame: &mut Frame, off: usize, len: usize, offload: Offload) -> bool {
+        let mut meta = Meta { offload, ..self.meta(frame) };
         meta.wire_len = meta.wire_len.saturating_sub(frame.len() as u32) + len as u32;
         self.set_meta(frame, meta);
         let (hash, mark) = (frame.hash, frame.mark);
@@ -375,14 +431,16 @@ impl Pool {
 
     /// Start and length of the frame's bytes, inside its buffer and past the meta.
     #[inline]
-    fn range(&self, frame: &Frame) -> (usize, usize) {
-        let room = self.arena.stride * LINE;
-        let off = frame.off().clamp(START, room);
-        match self.buffer(frame) {
-            Some(buffer) => (buffer + off, frame.len().min(room - off)),
-            None => (off, 0), // no bytes
-        }
+    fn range(&self, frame: &Frame) -> Option<(*mut u8, usize)> {
+        let Room { start, bytes } = self.room(frame)?;
+        let off = frame.off().clamp(START, bytes);
+        Some((start.wrapping_add(off), frame.len().min(bytes - off)))
     }
+}
+
+/// The offload after `by` bytes were added at byte `at`, or removed in front of it.
+fn shifted(offload: Offload, at: usize, by: isize) -> Option<Offload> {
+    if at > usize::from(offload.checksum_start) { Some(offload) } else { offload.shifted(by) }
 }
 
 impl Drop for Pool {

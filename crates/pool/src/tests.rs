@@ -1,8 +1,16 @@
-use flowyard_frame::{Batch, LANES};
+use flowyard_frame::{Batch, LANES, Lanes};
 
 use super::*;
 
-const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp, copied: 0 };
+const META: Meta = Meta {
+    time: 7,
+    wire_len: 99,
+    in_port: 3,
+    link: LinkType::RawIp,
+    copied: 0,
+    segments_sent: 0,
+    offload: Offload::NONE,
+};
 
 #[test]
 fn a_frame_has_its_bytes_and_its_meta() {
@@ -249,4 +257,118 @@ fn a_frame_of_another_pool_names_nothing() {
     mine.put(a);
     other.put(b);
     assert_eq!((mine.held(), other.held()), (0, 0));
+}
+
+/// Frames of both sizes, beside a list of what they hold: what is taken, changed, copied, tied and given back.
+#[test]
+fn frames_of_both_sizes_are_what_they_would_be_in_one() {
+    let rounds = if cfg!(miri) { 20 } else { 3000 };
+    let mut pool = Pool::new(3000, 128).with_large(8).unwrap();
+    assert_eq!((pool.longest(), pool.longest_large(), pool.held()), (128, LONGEST, 0));
+    let mut other = pool.share();
+    let mut rng = flowyard_frame::Rng::new(67);
+    let mut held: Vec<(Frame, Vec<u8>, Meta)> = Vec::new();
+    for round in 0..rounds {
+        let large = held.iter().filter(|(frame, ..)| pool.buffer(frame).is_none()).count();
+        match rng.below(5) {
+            0 | 1 => {
+                let len = [1, 60, 128, 129, 3000, LONGEST][rng.below(6) as usize];
+                let data: Vec<u8> = (0..len).map(|at| (at + round) as u8).collect();
+                let meta = Meta { wire_len: len as u32, in_port: round as u16, ..META };
+                match if rng.below(2) == 0 { &mut pool } else { &mut other }.copy(&data, meta) {
+                    Ok(frame) => held.push((frame, data, meta)),
+                    // Some wait in the list of the other handle.
+                    Err(NoBuffer::Empty) => assert!(large >= 4 && len > 128, "{large} {len}"),
+                    Err(NoBuffer::TooLong) => panic!("{len} bytes"),
+                }
+            }
+            2 if !held.is_empty() => {
+                let which = rng.below(held.len() as u64) as usize;
+                let (frame, data, meta) = &mut held[which];
+                let at = rng.below(data.len() as u64 + 1) as usize;
+                let n = 1 + rng.below(8) as usize;
+                if rng.below(2) == 0 {
+                    let room = if pool.buffer(frame).is_some() { 128 } else { LONGEST };
+                    assert_eq!(pool.insert(frame, at, n), data.len() + n <= room);
+                    if data.len() + n <= room {
+                        data.splice(at..at, vec![0; n]);
+                        meta.wire_len += n as u32;
+                    }
+                } else if pool.remove(frame, at, n) {
+                    data.drain(at..at + n);
+                    meta.wire_len -= n as u32;
+                }
+            }
+            3 if held.len() > 1 => {
+                let ((mut frame, data, meta), (tied, tied_data, _)) =
+                    (held.swap_remove(0), held.swap_remove(0));
+                pool.tie(&mut frame, tied, 3);
+                let (tied, port) = other.untie(&mut frame).unwrap();
+                assert_eq!((pool.bytes(&tied), port), (&tied_data[..], 3));
+                other.put(tied);
+                held.push((frame, data, meta));
+            }
+            _ => {
+                let mut batch = Batch::default();
+                for _ in 0..rng.below(4) {
+                    if let Some((frame, ..)) = held.pop() {
+                        batch.push(frame, flowyard_frame::FlowKey::ZERO).unwrap();
+                    }
+                }
+                if rng.below(2) == 0 { &mut pool } else { &mut other }.put_batch(&mut batch);
+            }
+        }
+        for (frame, data, meta) in &held {
+            assert_eq!((pool.bytes(frame), pool.meta(frame)), (&data[..], *meta), "round {round}");
+        }
+    }
+    held.into_iter().for_each(|(frame, ..)| other.put(frame));
+    drop(other);
+    assert_eq!(pool.held(), 0);
+}
+
+#[test]
+fn long_frames_have_keys_and_are_not_lent() {
+    let mut pool = Pool::lendable(4, 2000).with_large(2).unwrap();
+    let mut batch = Batch::default();
+    let key = flowyard_frame::FlowKey { sport: 5, ..flowyard_frame::FlowKey::ZERO };
+    batch.push(pool.take(60_000, META).unwrap(), key).unwrap();
+    pool.store_keys(&mut batch, Lanes::first(1));
+    batch.keys_in_pool = true;
+    assert_eq!(pool.key(&batch, 0), key);
+    assert_eq!(pool.address(&batch.frames[0]), None);
+    let copy = pool.copy_of(&batch.frames[0]).unwrap();
+    assert_eq!(pool.copy_of(&copy).unwrap_err(), NoBuffer::Empty);
+    assert_eq!(pool.held(), 2);
+    pool.put(copy);
+    pool.put_batch(&mut batch);
+    assert_eq!(pool.held(), 0);
+    assert_eq!(Pool::new(1, 64).take_large(60, META).unwrap_err(), NoBuffer::TooLong);
+}
+
+/// The place of a partial checksum moves with the bytes in front of it, and with no others.
+#[test]
+fn an_offload_names_the_same_byte_after_bytes_were_added_or_removed() {
+    let mut pool = Pool::new(1, 256);
+    let flags = Offload::PARTIAL;
+    let offload = Offload { flags, checksum_start: 34, checksum_offset: 16, ..Offload::NONE };
+    let mut frame = pool.copy(&[7; 100], Meta { offload, ..META }).unwrap();
+    pool.bytes_mut(&mut frame)[34] = 1;
+    let start = |frame: &Frame| usize::from(pool.meta(frame).offload.checksum_start);
+    for (is_in, at, n, want) in [
+        (true, 12, 4, 38),
+        (true, 38, 2, 40),
+        (true, 41, 8, 40),
+        (false, 0, 40, 40),
+        (false, 12, 4, 36),
+    ] {
+        let is_possible = is_in || at + n != want;
+        let done =
+            if is_in { pool.insert(&mut frame, at, n) } else { pool.remove(&mut frame, at, n) };
+        assert_eq!(done, is_possible, "{is_in} {at} {n}");
+        assert_eq!((start(&frame), pool.bytes(&frame)[want]), (want, 1), "{is_in} {at} {n}");
+    }
+    assert!(pool.overwrite(&mut frame, &[1; 90]));
+    assert_eq!(pool.meta(&frame).offload, Offload::NONE);
+    pool.put(frame);
 }

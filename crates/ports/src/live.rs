@@ -11,6 +11,7 @@
 //!
 //! Thread-safety: every value is used by one thread at a time.
 
+mod carries;
 mod counts;
 mod error;
 mod interface;
@@ -18,6 +19,7 @@ pub mod offload;
 pub(crate) mod sys;
 mod uplink;
 
+pub use carries::Carries;
 pub use counts::Counts;
 pub use error::{OpenError, is_detached, is_down, is_full, is_too_long};
 pub(crate) use interface::Looker;

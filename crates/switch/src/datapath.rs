@@ -130,6 +130,8 @@ pub struct Totals {
     pub mapped: u64,
     /// Frames that were sent to a port before they entered a queue ([`Datapath::front`]); `mapped` includes them.
     pub front: u64,
+    /// Of these, frames whose entry an adapter named by a mark, so that nothing was looked up.
+    pub marked: u64,
     /// Frames, those of controllers included, that met more buckets of groups, or became more frames, than one
     /// frame may. They were dropped.
     pub over: u64,

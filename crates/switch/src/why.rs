@@ -26,6 +26,8 @@ pub struct Why {
     pub answer: Answer,
     /// Whether this core's cache has an entry for such a frame now. If not, the tables process the next one.
     pub is_known: bool,
+    /// What is done for the flow in front of this core: by XDP, or by an adapter; empty if there is neither.
+    pub ahead: Vec<String>,
     /// Present if lookups in the cache are paused.
     pub rest: Option<Rest>,
 }
@@ -93,6 +95,9 @@ impl fmt::Display for Why {
         self.answer.fmt(f)?;
         if self.answer.is_offloaded() && !self.is_known {
             f.write_str("\nthe cache has no entry for it now: the tables process the next frame")?;
+        }
+        for ahead in &self.ahead {
+            write!(f, "\nin front: {ahead}")?;
         }
         if let Some(rest) = self.rest {
             write!(f, "\n{rest}")?;

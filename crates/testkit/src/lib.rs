@@ -21,6 +21,7 @@ mod frames;
 #[cfg(feature = "harness")]
 pub mod harness;
 mod order;
+pub mod stacks;
 mod sums;
 mod traffic;
 

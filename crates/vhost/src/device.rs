@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use crate::handover::Seat;
 use crate::memory::{Memory, Region, RegionPlace};
 use crate::receive::Receiver;
-use crate::ring::{Ring, RingPlace, Rules};
+use crate::ring::{RingPlace, Rules, stop};
 use crate::send::Sender;
 use crate::shared::{Incoming, Outgoing, Way};
 use crate::violation::Violation;
@@ -30,12 +30,12 @@ pub(crate) const EVENT_INDEX: u64 = 1 << 29;
 /// Of vhost-user: there are protocol features.
 pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const MODERN: u64 = 1 << 32;
+pub(crate) const PACKED: u64 = 1 << 34;
 
 /// What is offered. The control queue is the front end's own, which must be allowed to offer it. Not offered:
-/// checksums and segmentation, packed rings, and the log of written pages, so that a front end refuses live
-/// migration.
+/// checksums and segmentation, and the log of written pages, so that a front end refuses live migration.
 pub(crate) const OFFERED: u64 =
-    MERGEABLE | CONTROL_QUEUE | MULTI_QUEUE | INDIRECT | EVENT_INDEX | PROTOCOL | MODERN;
+    MERGEABLE | CONTROL_QUEUE | MULTI_QUEUE | INDIRECT | EVENT_INDEX | PROTOCOL | MODERN | PACKED;
 
 /// A ring, as messages describe it.
 #[derive(Debug, Default)]
@@ -122,6 +122,7 @@ impl Device {
             modern: self.features & MODERN != 0,
             indirect: self.features & INDIRECT != 0,
             event_index: self.features & EVENT_INDEX != 0,
+            packed: self.features & PACKED != 0,
         }
     }
 
@@ -158,13 +159,18 @@ impl Device {
                 continue;
             }
             let number = at as u16;
-            match Ring::new(&memory, vring.place, rules) {
-                _ if vring.broken.is_some() => {}
-                Err(violation) => broken.push((number, violation)),
-                Ok(ring) if transmits => {
-                    receivers.push(Receiver::new(ring, number, !vring.is_enabled));
-                }
-                Ok(ring) => senders.push(Sender::new(ring, number)),
+            if vring.broken.is_some() {
+                continue;
+            }
+            let place = vring.place;
+            let built = if transmits {
+                let built = Receiver::new(&memory, place, rules, number, !vring.is_enabled);
+                built.map(|receiver| receivers.push(receiver))
+            } else {
+                Sender::new(&memory, place, rules, number).map(|sender| senders.push(sender))
+            };
+            if let Err(violation) = built {
+                broken.push((number, violation));
             }
         }
         for (ring, violation) in broken {
@@ -247,9 +253,11 @@ impl Device {
             return (self.log)("the guest's driver is not ready; frames for it are dropped");
         };
         let rules = self.rules();
+        let layout = if rules.packed { "packed" } else { "split" };
         let merge = if rules.mergeable { "mergeable" } else { "single" };
         (self.log)(&format!(
-            "the guest's driver is ready: {senders} queues to transmit ({merge} buffers), {receivers} to receive"
+            "the guest's driver is ready: {senders} queues to transmit ({merge} buffers), {receivers} to receive, \
+             {layout} rings"
         ));
     }
 
@@ -292,15 +300,16 @@ impl Device {
     pub(crate) fn set_place(&mut self, index: u32, place: RingPlace) -> Result<(), String> {
         self.pause();
         let ring = self.ring(index)?;
-        ring.place = RingPlace { size: ring.place.size, ..place };
+        ring.place = RingPlace { size: ring.place.size, base: ring.place.base, ..place };
         Ok(())
     }
 
-    /// A ring begins where its used ring ends, see [`Ring::start`]: with frames that are always done in
-    /// order, that is the same number, also after this process was killed.
-    pub(crate) fn set_base(&mut self, index: u32) -> Result<(), String> {
+    /// The base is where a ring begins of which nothing else is known.
+    pub(crate) fn set_base(&mut self, index: u32, base: u32) -> Result<(), String> {
         self.pause();
-        self.ring(index)?.broken = None;
+        let ring = self.ring(index)?;
+        ring.place.base = Some(base);
+        ring.broken = None;
         Ok(())
     }
 
@@ -310,12 +319,13 @@ impl Device {
         let memory = Memory::new(self.regions.clone()).map(Arc::new).map_err(|e| e.to_string())?;
         let rules = self.rules();
         let ring = self.ring(index)?;
-        let at = Ring::new(&memory, ring.place, rules).map_or(0, |mut ring| ring.start());
+        let at = stop(&memory, ring.place, rules);
+        ring.place.base = None;
         ring.is_started = false;
         ring.broken = None;
         ring.kick = None;
         ring.call = None;
-        Ok(at.into())
+        Ok(at)
     }
 
     pub(crate) fn set_kick(&mut self, index: u32, file: Option<File>) -> Result<(), String> {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The front end sends the guest's memory as file descriptors, and says where the rings are in it. A queue of
-//! the adapter has two split rings: in one the guest transmits, in the other it offers buffers to receive
+//! the adapter has two rings, split or packed: in one the guest transmits, in the other it offers buffers to receive
 //! into. The messages are handled by the crate `vhost` of rust-vmm; the rings are read by this crate.
 //!
 //! Invariants: nothing in the guest's memory is trusted. Every number is read once and checked, work is

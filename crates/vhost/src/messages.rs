@@ -98,13 +98,13 @@ impl VhostUserBackendReqHandlerMut for Device {
         if !flags.is_empty() {
             return self.unknown("a log of written pages");
         }
-        let place = RingPlace { size: 0, descriptors, available, used };
+        let place = RingPlace { size: 0, descriptors, available, used, base: None };
         let result = self.set_place(index, place);
         self.note(result)
     }
 
-    fn set_vring_base(&mut self, index: u32, _base: u32) -> Result<()> {
-        let result = self.set_base(index);
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let result = self.set_base(index, base);
         self.note(result)
     }
 

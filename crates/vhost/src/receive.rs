@@ -1,6 +1,9 @@
 //! The receiving half of a queue: frames that the guest transmits.
 
-use crate::ring::Ring;
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::ring::{Cursor, Packed, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// The most descriptors that are read in one burst, besides those of the last frame.
@@ -22,23 +25,41 @@ pub enum Got {
 /// Thread-safety: belongs to one thread.
 #[derive(Debug)]
 pub struct Receiver {
-    ring: Ring,
     /// The number of the ring at its port.
     number: u16,
-    /// Whether the guest has disabled the queue: its frames are taken and dropped, as the protocol demands.
-    is_disabled: bool,
-    /// The entry that is read next.
-    next: u16,
-    /// The first entry without a frame, as `begin` saw it.
-    end: u16,
-    /// Descriptors that may be read in this burst.
-    left: u16,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Layout {
+    Split(Reader<Split>),
+    Packed(Reader<Packed>),
+}
+
+/// Does with the reader, whichever it is, what is written behind it.
+macro_rules! with {
+    ($receiver:expr, $reader:ident => $what:expr) => {
+        match &mut $receiver.layout {
+            Layout::Split($reader) => $what,
+            Layout::Packed($reader) => $what,
+        }
+    };
 }
 
 impl Receiver {
-    pub(crate) fn new(mut ring: Ring, number: u16, is_disabled: bool) -> Self {
-        let next = ring.start();
-        Self { ring, number, is_disabled, next, end: next, left: 0 }
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
+        place: RingPlace,
+        rules: Rules,
+        number: u16,
+        is_disabled: bool,
+    ) -> Result<Self, Violation> {
+        let layout = if rules.packed {
+            Layout::Packed(Reader::new(Packed::new(memory, place, rules)?, is_disabled))
+        } else {
+            Layout::Split(Reader::new(Split::new(memory, place, rules)?, is_disabled))
+        };
+        Ok(Self { number, layout })
     }
 
     /// The number of the ring at its port.
@@ -48,33 +69,14 @@ impl Receiver {
         self.number
     }
 
-    /// Looks for frames; returns in how many entries there are some.
+    /// Looks for frames. Returns in how many entries there are some, which are descriptors in a packed ring: no
+    /// more frames than these are read in this burst.
     ///
     /// # Errors
     /// When the guest's index is not possible, or its memory is lost.
     #[inline]
     pub fn begin(&mut self) -> Result<u16, Violation> {
-        self.end = self.ring.end(self.next)?;
-        self.left = BURST;
-        if self.is_disabled {
-            self.discard()?;
-        }
-        let waiting = self.end.wrapping_sub(self.next);
-        if waiting > 0 {
-            self.ring.prefetch_buffer(self.next);
-        }
-        Ok(waiting)
-    }
-
-    /// Returns the buffers of a disabled queue.
-    #[cold]
-    fn discard(&mut self) -> Result<(), Violation> {
-        while self.next != self.end {
-            let head = self.ring.head(self.next)?;
-            self.ring.set_used(self.next, head, 0);
-            self.next = self.next.wrapping_add(1);
-        }
-        Ok(())
+        with!(self, reader => reader.begin())
     }
 
     /// Copies the next frame, without the header of virtio-net, into `to`. `None`: nothing is left in this
@@ -84,16 +86,66 @@ impl Receiver {
     /// When a chain of descriptors breaks the rules.
     #[inline]
     pub fn read(&mut self, to: &mut [u8]) -> Result<Option<Got>, Violation> {
-        if self.next == self.end || self.left == 0 {
+        with!(self, reader => reader.read(to))
+    }
+
+    /// Gives the buffers of the frames that were read back to the guest. Returns whether it wants to be
+    /// called.
+    #[inline]
+    #[must_use]
+    pub fn finish(&mut self) -> bool {
+        with!(self, reader => reader.ring.show(reader.next))
+    }
+}
+
+/// Reads a ring of one layout.
+#[derive(Debug)]
+struct Reader<R> {
+    ring: R,
+    /// Whether the guest has disabled the queue: its frames are taken and dropped, as the protocol demands.
+    is_disabled: bool,
+    /// The entry that is read next, and how many have frames, as `begin` saw it.
+    next: Cursor,
+    /// Descriptors that may be read in this burst.
+    left: u16,
+}
+
+impl<R: Ring> Reader<R> {
+    fn new(mut ring: R, is_disabled: bool) -> Self {
+        let next = ring.start();
+        Self { ring, is_disabled, next, left: 0 }
+    }
+
+    #[inline]
+    fn begin(&mut self) -> Result<u16, Violation> {
+        self.ring.look(&mut self.next)?;
+        self.left = BURST;
+        if self.is_disabled {
+            self.discard()?;
+        }
+        self.ring.prefetch_buffer(self.next);
+        Ok(self.next.ahead)
+    }
+
+    /// Takes the frames of a disabled queue, as many as in a burst.
+    #[cold]
+    fn discard(&mut self) -> Result<(), Violation> {
+        while self.read(&mut [])?.is_some() {}
+        // What is left is not read before the next burst.
+        self.next.ahead = 0;
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&mut self, to: &mut [u8]) -> Result<Option<Got>, Violation> {
+        if self.next.ahead == 0 || self.left == 0 {
             return Ok(None);
         }
-        let head = self.ring.head(self.next)?;
-        if self.end.wrapping_sub(self.next) > 2 {
-            self.ring.prefetch(self.next.wrapping_add(2));
-        }
-        let header = self.ring.rules.header();
+        self.ring.prefetch(self.next);
+        let common = self.ring.common();
+        let header = common.rules.header();
         let (mut skip, mut len, mut fits) = (header, 0_usize, true);
-        let mut walk = self.ring.walk(head);
+        let mut walk = self.ring.walk(self.next)?;
         while let Some(d) = walk.step()? {
             if d.is_for_writing() {
                 return Err(Violation::Direction { transmits: true });
@@ -108,9 +160,9 @@ impl Receiver {
             let at = d.at.checked_add(skipped as u64).ok_or(outside)?;
             fits &= to.len() - len.min(to.len()) >= count;
             let is_there = if fits {
-                self.ring.memory.read(at, &mut to[len..len + count])
+                common.memory.read(at, &mut to[len..len + count])
             } else {
-                self.ring.memory.has(at, count)
+                common.memory.has(at, count)
             };
             if !is_there {
                 return Err(outside);
@@ -121,23 +173,14 @@ impl Receiver {
             return Err(Violation::Header { header: header as u16 });
         }
         self.left = self.left.saturating_sub(walk.count());
-        self.ring.set_used(self.next, head, 0);
-        self.next = self.next.wrapping_add(1);
-        if self.next != self.end {
-            self.ring.prefetch_buffer(self.next);
-        }
+        let chain = walk.end()?;
+        self.ring.set_used(self.next, chain, 0);
+        self.ring.pass(&mut self.next, chain);
+        self.ring.prefetch_buffer(self.next);
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),
             (false, _) => Got::TooLong,
         }))
-    }
-
-    /// Gives the buffers of the frames that were read back to the guest. Returns whether it wants to be
-    /// called.
-    #[inline]
-    #[must_use]
-    pub fn finish(&mut self) -> bool {
-        self.ring.show(self.next)
     }
 }

@@ -1,6 +1,9 @@
 //! The transmitting half of a queue: frames that the guest receives.
 
-use crate::ring::{CHAIN, Ring};
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::ring::{CHAIN, Chain, Cursor, Packed, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// What became of a frame.
@@ -26,24 +29,40 @@ struct Buffer {
 /// Thread-safety: belongs to one thread.
 #[derive(Debug)]
 pub struct Sender {
-    ring: Ring,
+    /// The number of the ring at its port.
     number: u16,
-    /// The entry that is filled next.
-    next: u16,
-    /// The first entry without a buffer, as `begin` saw it.
-    end: u16,
-    /// Buffers of the frame that is written, and the chains that they are from, with the bytes written to
-    /// each. Both have all the room that they can need.
-    buffers: Vec<Buffer>,
-    chains: Vec<(u16, u32)>,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Layout {
+    Split(Writer<Split>),
+    Packed(Writer<Packed>),
+}
+
+/// Does with the writer, whichever it is, what is written behind it.
+macro_rules! with {
+    ($sender:expr, $writer:ident => $what:expr) => {
+        match &mut $sender.layout {
+            Layout::Split($writer) => $what,
+            Layout::Packed($writer) => $what,
+        }
+    };
 }
 
 impl Sender {
-    pub(crate) fn new(mut ring: Ring, number: u16) -> Self {
-        let next = ring.start();
-        let (buffers, chains) =
-            (Vec::with_capacity(CHAIN.into()), Vec::with_capacity(CHAIN.into()));
-        Self { ring, number, next, end: next, buffers, chains }
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
+        place: RingPlace,
+        rules: Rules,
+        number: u16,
+    ) -> Result<Self, Violation> {
+        let layout = if rules.packed {
+            Layout::Packed(Writer::new(Packed::new(memory, place, rules)?))
+        } else {
+            Layout::Split(Writer::new(Split::new(memory, place, rules)?))
+        };
+        Ok(Self { number, layout })
     }
 
     /// The number of the ring at its port.
@@ -53,18 +72,14 @@ impl Sender {
         self.number
     }
 
-    /// Looks for empty buffers; returns in how many entries there are some.
+    /// Looks for empty buffers. Returns in how many entries there are some, which are descriptors in a packed
+    /// ring.
     ///
     /// # Errors
     /// When the guest's index is not possible, or its memory is lost.
     #[inline]
     pub fn begin(&mut self) -> Result<u16, Violation> {
-        self.end = self.ring.end(self.next)?;
-        let room = self.end.wrapping_sub(self.next);
-        if room > 0 {
-            self.ring.prefetch_buffer(self.next);
-        }
-        Ok(room)
+        with!(self, writer => writer.begin())
     }
 
     /// Copies `frame`, behind a header of virtio-net, into buffers of the guest.
@@ -73,16 +88,54 @@ impl Sender {
     /// When a chain of descriptors breaks the rules.
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
-        if self.next == self.end {
+        with!(self, writer => writer.write(frame))
+    }
+
+    /// Shows the guest what was written. Returns whether it wants to be called.
+    #[inline]
+    #[must_use]
+    pub fn finish(&mut self) -> bool {
+        with!(self, writer => writer.ring.show(writer.next))
+    }
+}
+
+/// Fills a ring of one layout.
+#[derive(Debug)]
+struct Writer<R> {
+    ring: R,
+    /// The entry that is filled next, and how many have buffers, as `begin` saw it.
+    next: Cursor,
+    /// Buffers of the frame that is written, and the chains that they are from, with the bytes written to
+    /// each. Both have all the room that they can need.
+    buffers: Vec<Buffer>,
+    chains: Vec<(Chain, u32)>,
+}
+
+impl<R: Ring> Writer<R> {
+    fn new(mut ring: R) -> Self {
+        let next = ring.start();
+        let (buffers, chains) =
+            (Vec::with_capacity(CHAIN.into()), Vec::with_capacity(CHAIN.into()));
+        Self { ring, next, buffers, chains }
+    }
+
+    #[inline]
+    fn begin(&mut self) -> Result<u16, Violation> {
+        self.ring.look(&mut self.next)?;
+        self.ring.prefetch_buffer(self.next);
+        Ok(self.next.ahead)
+    }
+
+    #[inline]
+    fn write(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
+        if self.next.ahead == 0 {
             return Ok(Sent::Full);
         }
-        if self.end.wrapping_sub(self.next) > 2 {
-            self.ring.prefetch(self.next.wrapping_add(2));
-        }
-        let header = self.ring.rules.header();
+        self.ring.prefetch(self.next);
+        let common = self.ring.common();
+        let header = common.rules.header();
         let total = header + frame.len();
-        let head = self.ring.head(self.next)?;
-        let mut walk = self.ring.walk(head);
+        let mut walk = self.ring.walk(self.next)?;
         let Some(first) = walk.step()? else { return Ok(Sent::TooLong) };
         if !first.is_for_writing() {
             return Err(Violation::Direction { transmits: false });
@@ -90,33 +143,38 @@ impl Sender {
         if (first.len as usize) < total {
             return self.write_slowly(frame);
         }
+        let chain = walk.end()?;
         let outside = Violation::Address { at: first.at, len: first.len };
         let bytes = Header::of(1).bytes;
-        match self.ring.memory.find(first.at) {
+        match common.memory.find(first.at) {
             Some((region, at, left)) if left >= total => {
                 region.mapping().write(at, &bytes[..header]);
                 region.mapping().write(at + header, frame);
             }
             _ => {
                 let behind = first.at.checked_add(header as u64).ok_or(outside)?;
-                let memory = &self.ring.memory;
+                let memory = &common.memory;
                 if !memory.write(first.at, &bytes[..header]) || !memory.write(behind, frame) {
                     return Err(outside);
                 }
             }
         }
-        self.ring.set_used(self.next, head, total as u32);
-        self.next = self.next.wrapping_add(1);
-        if self.next != self.end {
-            self.ring.prefetch_buffer(self.next);
-        }
+        self.take(chain, total as u32);
+        self.ring.prefetch_buffer(self.next);
         Ok(Sent::Done)
+    }
+
+    /// Gives the chain at the next entry back.
+    #[inline]
+    fn take(&mut self, chain: Chain, bytes: u32) {
+        self.ring.set_used(self.next, chain, bytes);
+        self.ring.pass(&mut self.next, chain);
     }
 
     /// A frame that needs several buffers.
     #[cold]
     fn write_slowly(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
-        let header = self.ring.rules.header();
+        let header = self.ring.common().rules.header();
         let total = header + frame.len();
         if let Some(other) = self.collect(total)? {
             return Ok(other);
@@ -133,7 +191,7 @@ impl Sender {
                     part = other;
                 }
                 let (now, rest) = part.split_at(part.len().min(left));
-                if !self.ring.memory.write(at, now) {
+                if !self.ring.common().memory.write(at, now) {
                     return Err(outside);
                 }
                 left -= now.len();
@@ -143,9 +201,9 @@ impl Sender {
                 part = rest;
             }
         }
-        for (head, written) in self.chains.drain(..) {
-            self.ring.set_used(self.next, head, written);
-            self.next = self.next.wrapping_add(1);
+        for (chain, written) in self.chains.drain(..) {
+            self.ring.set_used(self.next, chain, written);
+            self.ring.pass(&mut self.next, chain);
         }
         Ok(Sent::Done)
     }
@@ -154,17 +212,17 @@ impl Sender {
     fn collect(&mut self, total: usize) -> Result<Option<Sent>, Violation> {
         self.buffers.clear();
         self.chains.clear();
-        let (mut room, mut entry) = (0, self.next);
+        let common = self.ring.common();
+        let (mut room, mut cursor) = (0, self.next);
         while room < total {
-            if !self.chains.is_empty() && !self.ring.rules.mergeable {
+            if !self.chains.is_empty() && !common.rules.mergeable {
                 return Ok(Some(Sent::TooLong));
             }
-            if entry == self.end {
-                let is_all = entry.wrapping_sub(self.next) == self.ring.size;
+            if cursor.ahead == 0 {
+                let is_all = self.next.ahead == common.size;
                 return Ok(Some(if is_all { Sent::TooLong } else { Sent::Full }));
             }
-            let head = self.ring.head(entry)?;
-            let (mut walk, before) = (self.ring.walk(head), room);
+            let (mut walk, before) = (self.ring.walk(cursor)?, room);
             while room < total
                 && let Some(d) = walk.step()?
             {
@@ -177,17 +235,11 @@ impl Sender {
                 self.buffers.push(Buffer { at: d.at, len: d.len });
                 room += d.len as usize;
             }
-            self.chains.push((head, (room.min(total) - before) as u32));
-            entry = entry.wrapping_add(1);
+            let chain = walk.end()?;
+            self.chains.push((chain, (room.min(total) - before) as u32));
+            self.ring.pass(&mut cursor, chain);
         }
         Ok(None)
-    }
-
-    /// Shows the guest what was written. Returns whether it wants to be called.
-    #[inline]
-    #[must_use]
-    pub fn finish(&mut self) -> bool {
-        self.ring.show(self.next)
     }
 }
 

@@ -61,7 +61,9 @@ pub enum Violation {
         size: u32,
     },
     /// The number of entries is not possible.
-    #[error("a ring of {0} entries is not possible; a power of two up to 32768 is")]
+    #[error(
+        "a ring of {0} entries is not possible: it has at most 32768, and a split ring a power of two"
+    )]
     Size(u32),
     /// The file behind the memory was truncated.
     #[error("the file behind the guest's memory was truncated while it was used")]

@@ -13,14 +13,17 @@
 //! so a checksum that was wrong stays wrong by as much: an edit does not hide damage. A UDP checksum that
 //! the sender left out (0) stays 0, and one that becomes 0 is stored as 0xffff (RFC 768).
 //!
+//! A partial checksum ([`crate::Offload::PARTIAL`]) holds the sum of the pseudo header, not its complement: it
+//! follows addresses, and nothing else that this module changes.
+//!
 //! All functions accept any bytes: a field of which a byte is missing is not changed.
 //! Thread-safety: plain functions.
 
 use std::net::IpAddr;
 
-use crate::checksum::{Sum, crc32c_of_change};
+use crate::checksum::{self, Sum, crc32c_of_change};
 use crate::ip::proto;
-use crate::{Headers, Net};
+use crate::{Headers, Net, Offload};
 
 pub mod tags;
 
@@ -60,6 +63,8 @@ pub struct Packet {
     /// Whether the transport checksum covers the source and the destination address of the IP header. It
     /// covers others if the packet has a home address or is on a source route (RFC 8200 section 8.1).
     pub covers: [bool; 2],
+    /// The transport checksum is partial: it covers the pseudo header only.
+    pub is_partial: bool,
 }
 
 impl Packet {
@@ -75,7 +80,18 @@ impl Packet {
             proto: headers.proto,
             is_whole: headers.segment(bytes).is_some(),
             covers: [headers.home_address == 0, headers.covers_dst(bytes)],
+            is_partial: false,
         }
+    }
+
+    /// The packet, with a partial checksum if `offload` has one for its transport header. `shift` is how far
+    /// the offsets of this packet are behind those of the frame that the offload belongs to.
+    #[must_use]
+    pub fn with_offload(self, offload: Offload, shift: usize) -> Self {
+        let is_partial = offload.has(Offload::PARTIAL)
+            && self.l4 != 0
+            && self.l4 + shift == usize::from(offload.checksum_start);
+        Self { is_partial, ..self }
     }
 
     /// Sets the IPv4 time to live or the IPv6 hop limit.
@@ -188,7 +204,7 @@ impl Packet {
     /// data changed. `old` and `new` are the sums of the changed 16-bit words, or of more words.
     pub fn sum_changed(&self, bytes: &mut [u8], old: Sum, new: Sum) {
         if let Some(check) = self.checksum_at(bytes, true) {
-            update(bytes, check, &(!old.finish()).to_be_bytes(), &(!new.finish()).to_be_bytes());
+            update(bytes, check, old, new);
             self.avoid_zero(bytes, check);
         }
     }
@@ -201,17 +217,24 @@ impl Packet {
         old: &[u8; N],
         new: &[u8; N],
     ) {
-        if let Some(check) = self.checksum_at(bytes, false) {
-            update(bytes, check, old, new);
-            self.avoid_zero(bytes, check);
+        const { assert!(N.is_multiple_of(2)) };
+        let Some(check) = self.checksum_at(bytes, false) else { return };
+        let (old, new) = (Sum::ZERO.bytes(old), Sum::ZERO.bytes(new));
+        if self.is_partial {
+            if let Some(field) = chunk_mut(bytes, check) {
+                *field = (!checksum::update(!u16::from_be_bytes(*field), old, new)).to_be_bytes();
+            }
+            return;
         }
+        update(bytes, check, old, new);
+        self.avoid_zero(bytes, check);
     }
 
     /// The offset of the transport checksum, if there is one that covers the pseudo header, or the bytes
     /// `inside` the transport.
     #[inline]
     fn checksum_at(&self, bytes: &[u8], inside: bool) -> Option<usize> {
-        let l4 = Some(self.l4).filter(|l4| *l4 != 0)?;
+        let l4 = Some(self.l4).filter(|l4| *l4 != 0 && !(inside && self.is_partial))?;
         let at = match (self.proto, self.net) {
             (proto::TCP, _) => l4 + 16,
             (proto::ICMP, Net::Ipv4) if inside => l4 + 2,
@@ -220,7 +243,8 @@ impl Packet {
             _ => return None,
         };
         // The sender left it out (RFC 768; in tunnels over IPv6: RFC 6935).
-        let is_absent = self.proto == proto::UDP && chunk(bytes, at) == Some(&[0, 0]);
+        let is_absent =
+            self.proto == proto::UDP && !self.is_partial && chunk(bytes, at) == Some(&[0, 0]);
         (at + 2 <= self.end && !is_absent).then_some(at)
     }
 
@@ -238,6 +262,10 @@ impl Packet {
             return Err(Incomplete);
         }
         let Some(field) = bytes.get_mut(at..at + new.len()) else { return Ok(()) };
+        if self.is_partial {
+            field.copy_from_slice(new);
+            return Ok(());
+        }
         let change = field.iter().zip(new).map(|(old, new)| old ^ new);
         let change = crc32c_of_change(change, self.end.saturating_sub(at + new.len()));
         field.copy_from_slice(new);
@@ -298,23 +326,18 @@ pub fn replace<const N: usize>(
     new: [u8; N],
     check: usize,
 ) -> Option<[u8; N]> {
+    const { assert!(N.is_multiple_of(2)) };
     let old = std::mem::replace(chunk_mut(bytes, at)?, new);
-    update(bytes, check, &old, &new);
+    update(bytes, check, Sum::ZERO.bytes(&old), Sum::ZERO.bytes(&new));
     Some(old)
 }
 
-/// Updates the Internet checksum at `check` after a change of bytes that it covers: RFC 1624, equation 3,
-/// for all words at once.
+/// Updates the Internet checksum at `check` after a change of words that it covers.
 #[inline]
-fn update<const N: usize>(bytes: &mut [u8], check: usize, old: &[u8; N], new: &[u8; N]) {
-    const { assert!(N.is_multiple_of(2)) };
-    let Some(field) = chunk_mut(bytes, check) else { return };
-    let sum = |bytes: &[u8; N], flip: u16| -> u64 {
-        let words = bytes.as_chunks::<2>().0.iter();
-        words.map(|word| u64::from(u16::from_be_bytes(*word) ^ flip)).sum()
-    };
-    let stored = Sum::ZERO.word(u64::from(!u16::from_be_bytes(*field)));
-    *field = stored.word(sum(old, 0xffff)).word(sum(new, 0)).finish().to_be_bytes();
+fn update(bytes: &mut [u8], check: usize, old: Sum, new: Sum) {
+    if let Some(field) = chunk_mut(bytes, check) {
+        *field = checksum::update(u16::from_be_bytes(*field), old, new).to_be_bytes();
+    }
 }
 
 #[inline]

@@ -1,44 +1,25 @@
-//! Verifies the checksums of captured packets.
+//! Verifies the checksums of frames, outer and inner, and tells wrong ones from those left to an adapter.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::{
-    Headers, Net,
-    checksum::{transport_checksum, verify_ipv4_header, verify_sctp},
+    Headers, LinkType, Net, Verdict, Verdicts,
+    checksum::{Sum, transport_checksum, verify_ipv4_header, verify_sctp},
     ip::{extension_size, is_extension, proto},
 };
 
-/// The result of verifying a checksum.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The checksum is correct.
-    Good,
-    /// The checksum is wrong: the packet is damaged, or was captured before checksum offload.
-    Bad,
-    /// The sender did not compute it (UDP over IPv4, field zero).
-    Absent,
-    /// It cannot be verified: a fragment, a packet cut by the capture, a protocol without checksum.
-    Unknown,
-}
-
-impl Verdict {
-    const fn of(good: bool) -> Self {
-        if good { Self::Good } else { Self::Bad }
-    }
-}
-
 impl Headers {
-    /// Verifies the IPv4 header checksum; `Unknown` outside IPv4.
+    /// Verifies the IPv4 header checksum; `NotChecked` outside IPv4.
     #[must_use]
     pub fn ipv4_checksum(&self, bytes: &[u8]) -> Verdict {
         let l3 = self.l3 as usize;
         let Some(first) = bytes.get(l3).filter(|_| self.net == Net::Ipv4) else {
-            return Verdict::Unknown;
+            return Verdict::NotChecked;
         };
         let size = usize::from(first & 0xf) * 4;
         bytes
             .get(l3..l3 + size)
-            .map_or(Verdict::Unknown, |header| Verdict::of(verify_ipv4_header(header)))
+            .map_or(Verdict::NotChecked, |header| Verdict::of(verify_ipv4_header(header)))
     }
 
     /// Verifies the checksum of TCP, UDP, SCTP, ICMP or ICMPv6. It covers the whole datagram, so this
@@ -49,12 +30,12 @@ impl Headers {
             // The field is zero even if the rest was not captured.
             let at = self.l4 as usize + 6;
             match (self.net, bytes.get(at..at + 2)) {
-                (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,
+                (Net::Ipv4, Some([0, 0])) => return Verdict::NotChecked,
                 (Net::Ipv6, Some([0, 0])) => return Verdict::Bad, // RFC 8200 section 8.1
                 _ => {}
             }
         }
-        let Some(segment) = self.segment(bytes) else { return Verdict::Unknown };
+        let Some(segment) = self.segment(bytes) else { return Verdict::NotChecked };
         match (self.proto, self.net) {
             (proto::SCTP, _) if segment.len() >= 12 => Verdict::of(verify_sctp(segment)),
             (proto::ICMP, Net::Ipv4) if segment.len() >= 4 => {
@@ -63,7 +44,7 @@ impl Headers {
             (proto::TCP, _) if segment.len() >= 20 => self.pseudo(bytes, segment),
             (proto::UDP, _) if segment.len() >= 8 => self.pseudo(bytes, segment),
             (proto::ICMPV6, Net::Ipv6) if segment.len() >= 4 => self.pseudo(bytes, segment),
-            _ => Verdict::Unknown,
+            _ => Verdict::NotChecked,
         }
     }
 
@@ -72,8 +53,32 @@ impl Headers {
             (Some(src), Some(dst)) => {
                 Verdict::of(transport_checksum(src, dst, self.proto, segment) == 0)
             }
-            _ => Verdict::Unknown,
+            _ => Verdict::NotChecked,
         }
+    }
+
+    /// As [`Headers::transport_checksum`], but a wrong checksum of TCP or UDP is partial if it is the sum of the
+    /// pseudo header: a frame captured before its sender's adapter completed it.
+    #[must_use]
+    pub fn transport_verdict(&self, bytes: &[u8]) -> Verdict {
+        match self.transport_checksum(bytes) {
+            Verdict::Bad if self.is_partial(bytes) == Some(true) => Verdict::Partial,
+            verdict => verdict,
+        }
+    }
+
+    fn is_partial(&self, bytes: &[u8]) -> Option<bool> {
+        let at = match self.proto {
+            proto::TCP => 16,
+            proto::UDP => 6,
+            _ => return Some(false),
+        };
+        let segment = self.segment(bytes)?;
+        let stored = segment.get(at..at + 2)?;
+        let (src, dst) = (self.checksum_src(bytes)?, self.checksum_dst(bytes)?);
+        let sum = Sum::ZERO.address(src).address(dst).word(self.proto.into());
+        let sum = !sum.word(segment.len() as u64).finish();
+        Some(sum.to_be_bytes() == stored)
     }
 
     /// The transport header and the data that its checksum covers; `None` for fragments, and unless every
@@ -149,6 +154,76 @@ impl Headers {
     }
 }
 
+/// The outermost and the innermost IP header of a frame, which are those that a frame's [`Verdicts`] are about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ends {
+    /// The outermost level with an IP header.
+    pub outer: Option<Headers>,
+    /// The innermost level with another IP header: `None` without a tunnel.
+    pub inner: Option<Headers>,
+}
+
+impl Ends {
+    /// The ends of the frame whose outermost level is `first`.
+    #[must_use]
+    pub fn of(first: &Headers, bytes: &[u8]) -> Self {
+        let mut ends = Self::default();
+        let levels = std::iter::successors(Some(*first), |level| level.inner(bytes));
+        for level in levels.filter(|level| matches!(level.net, Net::Ipv4 | Net::Ipv6)) {
+            let end = if ends.outer.is_none() { &mut ends.outer } else { &mut ends.inner };
+            *end = Some(level);
+        }
+        ends
+    }
+
+    /// Verifies the checksums of both ends. An outer one is partial, too, if it is right for the packet with the inner
+    /// one completed.
+    #[must_use]
+    pub fn verdicts(&self, bytes: &[u8]) -> Verdicts {
+        let of = |end: &Option<Headers>| {
+            end.as_ref().map_or_else(Default::default, |end| {
+                (end.ipv4_checksum(bytes), end.transport_verdict(bytes))
+            })
+        };
+        let ((ip, mut l4), (inner_ip, inner_l4)) = (of(&self.outer), of(&self.inner));
+        if l4 == Verdict::Bad
+            && inner_l4 == Verdict::Partial
+            && self.is_right_when_completed(bytes) == Some(true)
+        {
+            l4 = Verdict::Partial;
+        }
+        Verdicts { ip, l4, inner_ip, inner_l4 }
+    }
+}
+
+impl Ends {
+    /// Whether the outer checksum covers the inner packet as it is when its partial checksum is completed: then the
+    /// packet sums up to the complement of what its field holds now (local checksum offload).
+    fn is_right_when_completed(&self, bytes: &[u8]) -> Option<bool> {
+        let (outer, inner) = (self.outer.as_ref()?, self.inner.as_ref()?);
+        let segment = outer.segment(bytes)?;
+        let front = bytes.get(outer.l4 as usize..inner.l4 as usize)?;
+        if outer.l4 as usize + segment.len() != inner.end as usize {
+            return Some(false);
+        }
+        let field = inner.l4 as usize + if inner.proto == proto::TCP { 16 } else { 6 };
+        let partial = bytes.get(field..field + 2)?;
+        let (src, dst) = (outer.checksum_src(bytes)?, outer.checksum_dst(bytes)?);
+        let pseudo = Sum::ZERO.address(src).address(dst).word(outer.proto.into());
+        let inside = u64::from(!u16::from_be_bytes([partial[0], partial[1]]));
+        let sum = pseudo.word(segment.len() as u64).bytes(front).word(inside);
+        Some(front.len().is_multiple_of(2) && sum.finish() == 0)
+    }
+}
+
+impl Verdicts {
+    /// Verifies the checksums of a frame, outermost and innermost.
+    #[must_use]
+    pub fn of(link: LinkType, bytes: &[u8]) -> Self {
+        Ends::of(&Headers::parse(link, bytes), bytes).verdicts(bytes)
+    }
+}
+
 /// Where the address of the last hop is.
 enum LastHop {
     /// In the IP header.
@@ -184,197 +259,4 @@ fn address(bytes: &[u8], at: usize) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::LinkType;
-
-    /// An IPv6 packet with `extensions` and a UDP datagram, whose checksum is over `src` and `dst`.
-    fn packet(next: u8, extensions: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
-        let mut udp = vec![0, 1, 0, 2, 0, 11, 0, 0, 7, 8, 9];
-        let sum = transport_checksum(src.into(), dst.into(), proto::UDP, &udp);
-        udp[6..8].copy_from_slice(&sum.to_be_bytes());
-        let mut bytes = vec![0x60, 0, 0, 0, 0, (extensions.len() + 11) as u8, next, 64];
-        bytes.extend([[0xaa; 16], [0xbb; 16]].concat());
-        bytes.extend(extensions);
-        bytes.extend(udp);
-        bytes
-    }
-
-    fn verdict(bytes: &[u8]) -> Verdict {
-        Headers::parse(LinkType::RawIp, bytes).transport_checksum(bytes)
-    }
-
-    #[test]
-    fn the_pseudo_header_has_the_ends_of_the_route() {
-        let (src, dst, far) = ([0xaa; 16].into(), [0xbb; 16].into(), [0xcc; 16].into());
-        let hop = |kind: u8, left: u8| [&[17, 2, kind, left, 0, 0, 0, 0][..], &[0xcc; 16]].concat();
-        assert_eq!(verdict(&packet(17, &[], src, dst)), Verdict::Good);
-        for kind in [0, 2, 4] {
-            assert_eq!(verdict(&packet(43, &hop(kind, 1), src, far)), Verdict::Good, "type {kind}");
-            assert_eq!(verdict(&packet(43, &hop(kind, 1), src, dst)), Verdict::Bad, "type {kind}");
-            assert_eq!(
-                verdict(&packet(43, &hop(kind, 0), src, dst)),
-                Verdict::Good,
-                "no remaining hops"
-            );
-        }
-        assert_eq!(verdict(&packet(43, &hop(3, 1), src, dst)), Verdict::Unknown);
-        let home = [&[17, 2, 1, 2, 0, 0, 0xc9, 16][..], &[0xcc; 16]].concat();
-        assert_eq!(verdict(&packet(60, &home, far, dst)), Verdict::Good);
-        assert_eq!(verdict(&packet(60, &home, src, dst)), Verdict::Bad);
-    }
-
-    #[test]
-    fn an_absent_checksum_is_wrong_only_in_ipv6() {
-        let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
-        let mut v6 = packet(17, &[], src, dst);
-        v6[46..48].fill(0);
-        assert_eq!(verdict(&v6), Verdict::Bad);
-        let v4 = [&[0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0][..], &[1; 8], &v6[40..]].concat();
-        assert_eq!(verdict(&v4), Verdict::Absent);
-    }
-
-    #[test]
-    fn a_cut_packet_is_unknown() {
-        let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
-        let whole = packet(17, &[], src, dst);
-        assert_eq!(verdict(&whole[..whole.len() - 1]), Verdict::Unknown);
-        let mut more = whole.clone();
-        more.push(0xee); // padding is not summed
-        assert_eq!(verdict(&more), Verdict::Good);
-    }
-
-    /// The pseudo header has the end of the route, whatever extension headers stand in front of it.
-    #[test]
-    fn a_route_is_found_behind_other_extensions() {
-        let (src, dst, far) = ([0xaa; 16].into(), [0xbb; 16].into(), [0xcc; 16].into());
-        let plain = |next: u8| [&[next, 1][..], &[0; 14]].concat();
-        let fronts = |next: u8| {
-            [
-                (0, [&[next, 1, 1, 12][..], &[0; 12]].concat()), // hop-by-hop
-                (60, [&[next, 1, 1, 12][..], &[0; 12]].concat()), // destination
-                (44, vec![next, 0xff, 0, 0, 0, 0, 0, 9]),        // atomic fragment
-                (51, [&[next, 2, 0, 0][..], &[0; 12]].concat()), // authentication
-                (135, plain(next)),
-                (139, plain(next)),
-                (140, plain(next)),
-            ]
-        };
-        // Type, words, and the place of the last address: at the end, or for types 2 and 4 in front.
-        for (kind, words, place) in [(0, 2, 0), (0, 4, 16), (0, 6, 32), (2, 2, 0), (4, 4, 0)] {
-            let mut route = vec![17, words, kind, 1];
-            route.resize(8 + 8 * usize::from(words), 0xdd);
-            route[8 + place..24 + place].fill(0xcc);
-            for (first, front) in fronts(43) {
-                let packet = packet(first, &[front, route.clone()].concat(), src, far);
-                let headers = Headers::parse(LinkType::RawIp, &packet);
-                let name = format!("type {kind} of {words} words behind {first}");
-                assert_eq!(headers.checksum_dst(&packet), Some(far.into()), "{name}");
-                assert!(!headers.covers_dst(&packet), "{name}");
-                assert_eq!(headers.transport_checksum(&packet), Verdict::Good, "{name}");
-            }
-        }
-        for (first, front) in fronts(17) {
-            assert_eq!(verdict(&packet(first, &front, src, dst)), Verdict::Good, "only {first}");
-        }
-        // A route that is too short for an address, or ends in front of its last.
-        for (kind, words) in [(0, 1), (2, 1), (4, 1), (0, 0)] {
-            let mut route = vec![17, words, kind, 1];
-            route.resize(8 + 8 * usize::from(words), 0xcc);
-            assert_eq!(verdict(&packet(43, &route, src, dst)), Verdict::Unknown, "{kind}");
-        }
-    }
-
-    /// The least segment of each protocol has a checksum; a shorter one has none.
-    #[test]
-    fn a_segment_shorter_than_its_header_is_unknown() {
-        for (proto, least, v4, v6) in [
-            (6, 20, true, true),
-            (17, 8, true, true),
-            (132, 12, true, true),
-            (1, 4, true, false),
-            (58, 4, false, true),
-        ] {
-            for len in 0..=least {
-                let mut segment = vec![0x50; len];
-                if proto == 17 && len >= 6 {
-                    segment[4..6].copy_from_slice(&[0, 8]);
-                }
-                let mut ipv4 = vec![0x45, 0, 0, 20 + len as u8, 0, 0, 0, 0, 64, proto, 0, 0];
-                ipv4.extend([1; 8]);
-                let mut ipv6 = vec![0x60, 0, 0, 0, 0, len as u8, proto, 64];
-                ipv6.extend([1; 32]);
-                for (has, mut bytes) in [(v4, ipv4), (v6, ipv6)] {
-                    bytes.extend(&segment);
-                    let want = if has && len == least { Verdict::Bad } else { Verdict::Unknown };
-                    assert_eq!(verdict(&bytes), want, "protocol {proto}, {len} bytes, {bytes:x?}");
-                }
-            }
-        }
-    }
-
-    /// ICMP has no pseudo header; the IPv4 header has a checksum of its own, with its options.
-    #[test]
-    fn checksums_without_a_pseudo_header() {
-        for words in 5..=15_u8 {
-            let header = usize::from(words) * 4;
-            let mut bytes = vec![0x40 | words, 0, 0, header as u8 + 8, 0, 0, 0, 0, 64, 1, 0, 0];
-            bytes.extend([9; 8]);
-            bytes.resize(header, 1);
-            let sum = crate::checksum::checksum(&bytes);
-            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-            bytes.extend([8, 0, 0xe6, 0xf8, 0x11, 7, 0, 0]);
-            let frame = [&[2; 12][..], &[8, 0], &bytes].concat();
-            for (link, l3, bytes) in [(LinkType::RawIp, 0, bytes), (LinkType::Ethernet, 14, frame)]
-            {
-                let check = |bytes: &[u8]| {
-                    let headers = Headers::parse(link, bytes);
-                    (headers.ipv4_checksum(bytes), headers.transport_checksum(bytes))
-                };
-                assert_eq!(check(&bytes), (Verdict::Good, Verdict::Good), "{words} words");
-                for at in [8, 12, header - 1] {
-                    let mut damaged = bytes.clone();
-                    damaged[l3 + at] ^= 4;
-                    assert_eq!(check(&damaged).0, Verdict::Bad, "{words} words, byte {at}");
-                }
-                let mut damaged = bytes.clone();
-                damaged[l3 + header + 7] ^= 1;
-                assert_eq!(check(&damaged), (Verdict::Good, Verdict::Bad), "{words} words");
-                let cut = &bytes[..l3 + header - 1];
-                assert_eq!(check(cut), (Verdict::Unknown, Verdict::Unknown), "{words} words");
-            }
-        }
-    }
-
-    /// A fragment, and a level without IP, have no segment.
-    #[test]
-    fn no_segment_without_a_whole_datagram() {
-        let (src, dst) = ([0xaa; 16].into(), [0xbb; 16].into());
-        for (word, is_whole) in [(0, true), (1, false), (8, false), (9, false)] {
-            let bytes = packet(44, &[17, 0, 0, word, 0, 0, 0, 1], src, dst);
-            let headers = Headers::parse(LinkType::RawIp, &bytes);
-            assert_eq!(headers.segment(&bytes).is_some(), is_whole, "{word}");
-            let want = if is_whole { Verdict::Good } else { Verdict::Unknown };
-            assert_eq!(headers.transport_checksum(&bytes), want, "{word}");
-        }
-        let arp = [&[2; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[9; 20]].concat();
-        let headers = Headers::parse(LinkType::Ethernet, &arp);
-        assert_eq!((headers.segment(&arp), headers.ipv4_checksum(&arp)), (None, Verdict::Unknown));
-    }
-
-    /// A length of zero means up to the end of the captured bytes.
-    #[test]
-    fn an_open_packet_ends_with_the_frame() {
-        let (src, dst) = ([0xaa; 16].into(), [0xbb; 16].into());
-        let mut v6 = packet(17, &[], src, dst);
-        v6[4..6].fill(0);
-        assert_eq!(verdict(&v6), Verdict::Good);
-        v6.push(0xee); // behind the datagram, which has its own length
-        assert_eq!(verdict(&v6), Verdict::Good);
-        let mut v4 = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2];
-        v4.extend([8, 0, 0xe6, 0xf8, 0x11, 7, 0, 0]);
-        assert_eq!(verdict(&v4), Verdict::Good);
-        v4.push(0xee);
-        assert_eq!(verdict(&v4), Verdict::Bad, "the frame is the packet");
-    }
-}
+mod tests;

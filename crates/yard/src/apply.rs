@@ -26,7 +26,7 @@ use flowyard_wire::Headers;
 
 use crate::counters::DropReason;
 use crate::port::refuse;
-use flowyard_pool::Pool;
+use flowyard_pool::{Meta, Pool};
 
 mod fields;
 mod tags;
@@ -108,10 +108,11 @@ impl List {
                     known = None;
                 }
                 op => {
-                    let link = pool.meta(frame).link;
+                    let Meta { link, offload, .. } = pool.meta(frame);
                     let bytes = pool.bytes_mut(frame);
-                    let fields = known
-                        .get_or_insert_with(|| Fields::of(&Headers::parse(link, bytes), bytes));
+                    let fields = known.get_or_insert_with(|| {
+                        Fields::of(&Headers::parse(link, bytes), bytes, offload)
+                    });
                     fields.set(op, bytes)?;
                 }
             }

@@ -17,7 +17,9 @@ use flowyard_flow::Secret;
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::table::Rule;
+use flowyard_flow::table::marked::Answers;
 use flowyard_frame::{Action, FlowKey, Nanos, To};
+use flowyard_pool::LONGEST;
 use flowyard_queue::Order;
 
 use crate::apply::Lists;
@@ -38,6 +40,8 @@ pub struct Blueprint {
     pub frames: usize,
     /// Bytes of a buffer, rounded up to whole cache lines of 64 bytes.
     pub buffer_bytes: usize,
+    /// Buffers of the second size, of 64 KiB, for longer frames; 0 for none.
+    pub large_frames: usize,
     /// Buffers that a core's work keeps for itself, for example for copies.
     pub work_frames: usize,
     /// Ports, by number.
@@ -147,6 +151,8 @@ pub struct SteerPlan {
     pub lists: Lists,
     /// Names of the counters that tables use, by number from 1.
     pub counters: Vec<String>,
+    /// The entries that adapters name by marks on frames; `None` if no adapter does.
+    pub marks: Option<std::sync::Arc<Answers>>,
 }
 
 impl Default for SteerPlan {
@@ -161,6 +167,7 @@ impl Default for SteerPlan {
             rules: Vec::new(),
             lists: Lists::default(),
             counters: Vec::new(),
+            marks: None,
         }
     }
 }
@@ -283,6 +290,7 @@ impl Default for Blueprint {
             secret: Secret::FIXED,
             frames: 0,
             buffer_bytes: 2048,
+            large_frames: 0,
             work_frames: 0,
             ports: Vec::new(),
             queues: Vec::new(),
@@ -349,11 +357,13 @@ impl Blueprint {
     /// Bytes of the pool, without those that round buffers up.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
-        self.pool_frames() as u64 * (self.buffer_bytes as u64 + 128) // metadata and key
+        let bytes = |frames: usize, bytes: usize| frames as u64 * (bytes as u64 + 128); // metadata and key
+        bytes(self.pool_frames(), self.buffer_bytes) + bytes(self.large_frames, LONGEST)
     }
 
     /// Buffers of the pool.
-    pub(crate) fn pool_frames(&self) -> usize {
+    #[must_use]
+    pub fn pool_frames(&self) -> usize {
         let queues = self.queues.iter().map(|queue| queue.window_frames);
         let ports = self.ports.iter().flat_map(|port| {
             port.cores.iter().map(|_| port.window_frames) // a tx queue for each

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
-use flowyard_flow::table::{Exact, Rule, Rules, Spread, Wildcard};
+use flowyard_flow::table::{Exact, Marked, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
@@ -21,10 +21,11 @@ use flowyard_pool::Pool;
 use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
+use crate::arrivals::{Arrivals, Numbered};
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
-    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order,
+    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order_behind,
 };
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
@@ -111,14 +112,19 @@ impl Blueprint {
     #[must_use]
     pub fn pool(&self) -> Pool {
         let new = if self.lends() { Pool::lendable } else { Pool::new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes);
+        match self.large_frames {
+            0 => pool,
+            count => pool.with_large(count).expect("memory for the buffers of the second size"),
+        }
     }
 
     /// As [`Blueprint::pool`]; `None` if there is not so much memory.
     #[must_use]
     pub fn try_pool(&self) -> Option<Pool> {
         let new = if self.lends() { Pool::try_lendable } else { Pool::try_new };
-        new(self.pool_frames(), self.buffer_bytes)
+        let pool = new(self.pool_frames(), self.buffer_bytes)?;
+        if self.large_frames == 0 { Some(pool) } else { pool.with_large(self.large_frames) }
     }
 
     /// Whether buffers are lent to the kernel.
@@ -135,7 +141,8 @@ impl Yard {
     /// When a number of the blueprint names nothing, or a table does not take its entries.
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
-        let places = Arc::new(places(plan, parts.queue));
+        let arrivals = parts.control.iter().find_map(|control| Arc::clone(control).arrivals());
+        let places = Arc::new(places(plan, parts.queue, arrivals.as_ref()));
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -210,13 +217,20 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
 }
 
 /// Every queue, and a tx queue for every core of every port.
-fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Places {
+fn places(
+    plan: &Blueprint,
+    new: fn(Order, u16, usize) -> Box<dyn Queue>,
+    arrivals: Option<&Arc<dyn Arrivals>>,
+) -> Places {
     let queues = plan.queues.iter().map(|queue| Place {
         name: queue.name.clone(),
         queue: new(queue.order, plan.cores, queue.window_frames as usize),
         full: queue.full,
         consumers: queue.consumers.clone(),
         fan: None,
+        numbered: arrivals
+            .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
+            .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
     });
     let ports = plan.ports.iter().map(|port| {
         let direct = || new(Order::Direct, 1, port.window_frames as usize);
@@ -231,6 +245,7 @@ fn places(plan: &Blueprint, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Pla
             full: port.full,
             consumers: port.cores.clone(),
             fan,
+            numbered: None,
         }
     });
     Places {
@@ -352,8 +367,14 @@ fn entry(
     let view = Rules::new(Arc::clone(rules), &mask);
     let most = plan.elephants.as_ref().map_or(1, |elephants| elephants.settings.promoted_max);
     let promoted = Exact::new(most, &FlowKey::FLOW, secret.key("promoted") ^ 2);
-    let tables: Vec<Box<dyn Table + Send>> =
-        vec![Box::new(user), Box::new(learnt), Box::new(view), Box::new(promoted)];
+    let marked = Marked::new(steer.marks.clone().unwrap_or_default());
+    let tables: Vec<Box<dyn Table + Send>> = vec![
+        Box::new(user),
+        Box::new(learnt),
+        Box::new(view),
+        Box::new(promoted),
+        Box::new(marked),
+    ];
     let wrong = |reason: &dyn std::fmt::Display| table("indirection table", reason);
     let mut last =
         Spread::new(steer.spread_entries, plan.queues.len()).map_err(|error| wrong(&error))?;
@@ -373,7 +394,8 @@ fn entry(
         Rebalance::new(own, others.collect(), steer.spread_entries, plan.cores.into())
     });
     let mut walk = Steer::new(tables, last);
-    walk.set_order(order(cache.is_some(), !rules.is_empty(), plan.elephants.is_some()));
+    let has = (cache.is_some(), !rules.is_empty(), plan.elephants.is_some());
+    walk.set_order(&order_behind(steer.marks.is_some(), has));
     let hold = if ports.is_empty() { HoldLimits { frames: 0, ..plan.hold } } else { plan.hold };
     Ok(Entry {
         hold: Hold::new(hold),
@@ -384,6 +406,7 @@ fn entry(
         steer: walk,
         cache,
         splits: plan.elephants.is_some(),
+        has_marks: steer.marks.is_some(),
         tally: Tally::new(steer.counters.len()),
         lists: Arc::new(steer.lists.clone()),
         settle: plan.settle_slots.map(|slots| Settle::new(slots, secret.key("settle"))),

@@ -7,12 +7,18 @@ use std::sync::Arc;
 
 use flowyard_frame::Nanos;
 
+use crate::arrivals::Arrivals;
 use crate::mail::Mail;
 
 /// The half of a work that is shared by all cores and controlled by other threads.
 pub trait ControlPlane: Any + Send + Sync {
     /// Called once, when an engine with this control plane is built: `mail` reaches its cores.
     fn connect(&self, _mail: &Mail) {}
+
+    /// What the work notes about frames that enter an ordered queue of several consumers.
+    fn arrivals(self: Arc<Self>) -> Option<Arc<dyn Arrivals>> {
+        None
+    }
 
     /// Continues what takes time; called from time to time by the thread that runs the engine.
     fn tick(&self, _now: Nanos) {}

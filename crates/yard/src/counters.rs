@@ -76,11 +76,27 @@ pub enum DropReason {
     Taken,
     /// The frame met more buckets of groups, or would have become more frames, than one frame may.
     TooManyCopies,
+    /// No security association has the SPI of the frame, or none is configured for its policy.
+    NoSa,
+    /// The security association of the frame has reached a limit.
+    SaExpired,
+    /// The sequence number was accepted before, or is below the anti-replay window.
+    Replayed,
+    /// The integrity check value of the frame is wrong.
+    Unauthentic,
+    /// An IPsec policy says drop, or requires protection that the frame does not have.
+    Policy,
+    /// The frame would exceed the MTU of its tunnel.
+    TooBig,
+    /// The frame is a fragment, which IPsec neither protects nor opens.
+    IpsecFragment,
+    /// A checksum of the frame is wrong, and its port drops such frames.
+    BadChecksum,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 36] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -109,6 +125,14 @@ impl DropReason {
         Self::Unresolved,
         Self::Taken,
         Self::TooManyCopies,
+        Self::NoSa,
+        Self::SaExpired,
+        Self::Replayed,
+        Self::Unauthentic,
+        Self::Policy,
+        Self::TooBig,
+        Self::IpsecFragment,
+        Self::BadChecksum,
     ];
 
     /// The name in counters and reports.
@@ -143,6 +167,14 @@ impl DropReason {
             Self::Unresolved => "unresolved",
             Self::Taken => "taken",
             Self::TooManyCopies => "too_many_copies",
+            Self::NoSa => "no_sa",
+            Self::SaExpired => "sa_expired",
+            Self::Replayed => "replayed",
+            Self::Unauthentic => "unauthentic",
+            Self::Policy => "policy",
+            Self::TooBig => "too_big",
+            Self::IpsecFragment => "ipsec_fragment",
+            Self::BadChecksum => "bad_checksum",
         }
     }
 
@@ -161,15 +193,21 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=28 => code as usize - 1,
+            1..=36 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
 }
 
 /// Dropped frames by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Adds `frames` to the reason with this code.
@@ -277,6 +315,22 @@ counters! {
     port_stalls,
     /// Ports that were taken down, because the guest on their other side broke the rules.
     port_violations,
+    /// Received frames whose checksums nobody verified, of ports that verify them: there is none, or not all of the packet is
+    /// there.
+    checksum_not_checked,
+    /// Received frames with checksums that are correct.
+    checksum_good,
+    /// Received frames with a wrong checksum.
+    checksum_bad,
+    /// Received frames with a checksum that is not complete yet.
+    checksum_partial,
+    /// Transmitted frames that were cut into segments, because their port does not pass on long ones. Each counts as one
+    /// transmitted frame.
+    tx_cut,
+    /// Segments that left in place of these frames.
+    tx_segments,
+    /// Checksums that were completed in transmitted frames.
+    tx_checksums,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.
@@ -303,6 +357,13 @@ impl Counters {
         self.port_reopens += u64::from(got.reopens);
         self.port_stalls += u64::from(got.stalls);
         self.port_violations += u64::from(got.violations);
+        if got.verdicts != [0; 4] {
+            let [not_checked, good, bad, partial] = got.verdicts.map(u64::from);
+            self.checksum_not_checked += not_checked;
+            self.checksum_good += good;
+            self.checksum_bad += bad;
+            self.checksum_partial += partial;
+        }
         self.rx_frames += u64::from(came);
         came
     }
@@ -329,11 +390,20 @@ impl Counters {
 const COPIES: usize = 4;
 
 /// A core's counters for other threads to read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Board {
     numbers: [AtomicU64; NUMBERS],
     drops: [AtomicU64; DropReason::ALL.len()],
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            numbers: [const { AtomicU64::new(0) }; NUMBERS],
+            drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
+        }
+    }
 }
 
 impl Board {

@@ -97,6 +97,27 @@ pub trait Front: Send + Sync + Debug {
 
     /// Says that of frames that arrived before `time` none is in the yard.
     fn drained(&self, time: u64);
+
+    /// Whether a flow of frames that arrive by `from` and leave by `to` can be put.
+    fn takes(&self, from: u16, to: u16) -> bool {
+        self.reaches(to) && self.reaches(from)
+    }
+
+    /// Whether frames are answered. Otherwise they are marked with the number of their flow, and pass through the yard,
+    /// which looks nothing up for them.
+    fn answers(&self) -> bool {
+        true
+    }
+
+    /// What is done for a flow that was put, in words for the user.
+    fn state(&self, _flow: u32) -> String {
+        "XDP answers it, unless frames of it are in the yard".into()
+    }
+
+    /// Why a flow with this entry is refused, if that is known.
+    fn why_not(&self, _entry: &Entry) -> Option<String> {
+        None
+    }
 }
 
 /// The time after which nothing is answered by an entry that was removed.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use flowyard_frame::Nanos;
 
 pub mod apply;
+mod arrivals;
 pub mod ask;
 pub mod blueprint;
 pub mod build;
@@ -41,6 +42,7 @@ pub mod trace;
 pub mod work;
 
 pub use apply::{List, Lists, Op};
+pub use arrivals::{Arrivals, Numbered};
 pub use ask::Handle;
 pub use blueprint::{Blueprint, BlueprintError};
 pub use build::{Parts, Yard};

@@ -22,6 +22,8 @@ use flowyard_frame::{Batch, Lanes, To};
 use flowyard_pool::Pool;
 use flowyard_queue::Queue;
 
+use crate::arrivals::Numbered;
+
 mod fan;
 
 pub use fan::Fan;
@@ -48,6 +50,8 @@ pub struct Place {
     pub consumers: Vec<u16>,
     /// The same queue as a [`Fan`], if it is the tx queue of a port with several cores.
     pub fan: Option<Fan>,
+    /// What the work notes about frames that enter, if it is an ordered queue of several consumers.
+    pub numbered: Option<Numbered>,
 }
 
 impl Place {
@@ -55,9 +59,12 @@ impl Place {
     #[inline]
     pub fn enqueue(&self, core: u16, pool: &Pool, from: &mut Batch, lanes: Lanes) -> Lanes {
         pool.store_keys(from, lanes);
-        match &self.fan {
-            None => self.queue.enqueue(from, lanes),
-            Some(fan) => fan.enqueue_by(Some(core), from, lanes),
+        match (&self.fan, &self.numbered) {
+            (None, None) => self.queue.enqueue(from, lanes),
+            (None, Some(numbered)) => {
+                numbered.enter(pool, from, lanes, |from| self.queue.enqueue(from, lanes))
+            }
+            (Some(fan), _) => fan.enqueue_by(Some(core), from, lanes),
         }
     }
 }

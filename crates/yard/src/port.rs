@@ -23,6 +23,11 @@ pub struct Received {
     pub empty: u32,
     /// Frames not in the batch because the interface's ring was full.
     pub overrun: u32,
+    /// Frames not in the batch because a checksum of theirs is wrong.
+    pub bad_checksum: u32,
+    /// Frames by the verdict on their checksums, in the order of `flowyard_wire::Verdict::ALL`, of a port that verifies
+    /// them.
+    pub verdicts: [u32; 4],
     /// How often the port was opened again since the last call, because its interface was replaced or
     /// the port was stalled.
     pub reopens: u32,
@@ -40,17 +45,18 @@ impl Received {
     #[must_use]
     #[inline]
     pub const fn drops_some(&self) -> bool {
-        self.too_long | self.no_buffer | self.empty | self.overrun != 0
+        self.too_long | self.no_buffer | self.empty | self.overrun | self.bad_checksum != 0
     }
 
     /// Frames that are not in the batch, by reason.
     #[must_use]
-    pub const fn dropped(&self) -> [(DropReason, u32); 4] {
+    pub const fn dropped(&self) -> [(DropReason, u32); 5] {
         [
             (DropReason::TooLong, self.too_long),
             (DropReason::NoBuffer, self.no_buffer),
             (DropReason::Empty, self.empty),
             (DropReason::Overrun, self.overrun),
+            (DropReason::BadChecksum, self.bad_checksum),
         ]
     }
 }
@@ -93,6 +99,11 @@ pub trait Tx: Send {
         false
     }
 
+    /// What it has finished of the frames so far.
+    fn finished(&self) -> Finished {
+        Finished::default()
+    }
+
     /// Finishes the transmission; nothing is transmitted afterwards.
     ///
     /// # Errors
@@ -100,6 +111,17 @@ pub trait Tx: Send {
     fn close(&mut self) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// What a port has finished of frames that came unfinished to it: see `flowyard_wire::Offload`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Finished {
+    /// Frames that were cut.
+    pub frames: u64,
+    /// Segments that left in place of these.
+    pub segments: u64,
+    /// Checksums that were completed in frames that were not cut.
+    pub checksums: u64,
 }
 
 /// What the ports of a core report when they are closed.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use flowyard_flow::table::Wildcard;
+use flowyard_flow::table::marked::Answers;
 use flowyard_frame::{Edit, To};
 
 use crate::apply::Lists;
@@ -20,4 +21,7 @@ pub struct Reload {
     pub rules: Option<Arc<Wildcard>>,
     /// The action lists, all of them; `None` changes nothing.
     pub lists: Option<Arc<Lists>>,
+    /// The entries that adapters name by marks; `None` changes nothing, and is wrong where adapters do so and the
+    /// exact entries or the rules change.
+    pub marks: Option<Arc<Answers>>,
 }

@@ -50,7 +50,7 @@ pub(super) fn dpdk(ci: &mut Ci) -> Result<()> {
 }
 
 /// Whether the library is installed.
-fn is_here() -> bool {
+pub(super) fn is_here() -> bool {
     let mut probe = Command::new("pkg-config");
     probe.args(["--atleast-version=22.11", "libdpdk"]);
     shell::in_path("pkg-config") && shell::succeeds(&mut probe)

@@ -109,7 +109,13 @@ pub(super) fn guest(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("build --release -p flowyard-cli"))?;
     let guest = "test -p flowyard-host -p flowyard-steer --test guest";
     run(&mut ci.cargo(&format!("{guest} --no-run")))?;
-    live_tests(ci, guest, 600)
+    live_tests(ci, guest, 600)?;
+    if !super::dpdk::is_here() {
+        return ci.skip("rules of net_tap: libdpdk is not installed");
+    }
+    let tap = "test -p flowyard-dpdk --features dpdk --test tap";
+    run(&mut ci.cargo(&format!("{tap} --no-run")))?;
+    live_tests(ci, tap, 600)
 }
 
 /// Runs `cargo` with these arguments, and the tests that need interfaces. A machine that takes more than `seconds` has

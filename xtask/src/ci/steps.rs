@@ -80,7 +80,7 @@ fn seed() -> Result<String> {
 pub(super) fn loom(ci: &mut Ci) -> Result<()> {
     // Its own target folder: with other RUSTFLAGS everything would be built again.
     let mut command =
-        ci.cargo("test --release -p flowyard-queue -p flowyard-flow -p flowyard-vhost --test loom");
+        ci.cargo("test --release -p flowyard-queue -p flowyard-flow -p flowyard-vhost -p flowyard-ipsec --test loom");
     run(command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom"))
 }
 

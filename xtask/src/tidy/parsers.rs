@@ -24,6 +24,7 @@ const fn row(
 
 const FUZZED: &[Parser] = &[
     row("adapter", "parse", "text", "rules::parse"),
+    row("adapter", "parse", "text", "tenants::parse"),
     row("adapter", "parse_ethtool", "text", "rss::parse_ethtool"),
     row("analyze", "Consumers", "text", "same_again::<Consumers>"),
     row("analyze", "Local", "text", "same_again::<Local>"),
@@ -33,6 +34,9 @@ const FUZZED: &[Parser] = &[
     row("host", "parse", "plans", "Plan::parse"),
     row("host", "parse", "plans", "journal::parse"),
     row("hostsim", "parse", "config", "Profile::parse"),
+    row("ipsec", "kind", "ipsec", "esp::kind"),
+    row("ipsec", "policies", "ipsec", "xfrm::policies"),
+    row("ipsec", "states", "ipsec", "xfrm::states"),
     row("lb", "quoted", "balance", "icmp::quoted"),
     row("lb", "route", "balance", "route(data)"),
     row("memif", "decode", "memif", "Message::decode"),
@@ -57,7 +61,10 @@ const FUZZED: &[Parser] = &[
     row("rfc2544", "read", "images", "tag::read"),
     row("scenario", "parse", "config", "Scenario::parse"),
     row("switch", "process", "switch", "datapath.process"),
+    row("wire", "from_virtio", "offload", "Offload::from_virtio"),
     row("wire", "levels", "headers", "Headers::levels"),
+    row("wire", "parse", "headers", "Control::parse"),
+    row("wire", "parse", "headers", "FcFrame::parse"),
     row("wire", "parse", "headers", "Headers::levels"),
 ];
 

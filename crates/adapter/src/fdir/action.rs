@@ -20,7 +20,7 @@ pub enum Target {
 
 /// The interrupt class of a matching frame ("tuning interrupt moderation for either low latency
 /// or high bandwidth").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub enum Moderation {
     /// The class of the queue.
     #[default]
@@ -29,6 +29,21 @@ pub enum Moderation {
     LowLatency,
     /// Collect more frames before an interrupt.
     HighBandwidth,
+}
+
+impl Moderation {
+    /// The classes with their names in rules.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("default", Self::Default),
+        ("low-latency", Self::LowLatency),
+        ("high-bandwidth", Self::HighBandwidth),
+    ];
+
+    /// The name in rules.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, class)| *class == self).map_or("default", |(name, _)| name)
+    }
 }
 
 /// Everything that one filter does with a matching frame.

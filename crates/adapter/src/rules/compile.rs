@@ -8,10 +8,12 @@
 //! rule is below the limit of the engine, and no other accepted rule has it.
 
 use super::installed::Installed;
-use super::rule::{Rule, RuleAction};
+use super::rule::{Extras, Rule, RuleAction};
 use super::target::{Driver, Target};
 use super::verdict::{Reason, Refusal, Verdict, refuse};
 use super::{i40e, ice, ixgbe};
+use crate::fdir;
+use crate::profile::Profile;
 
 /// The verdict on every rule, as if `ethtool` were called once for each rule in order.
 #[must_use]
@@ -87,6 +89,7 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
         );
     }
     action(rule, target)?;
+    extras(rule, target)?;
     let mut notes = match target {
         Target::E82599 { .. } => ixgbe::check(rule, installed, target)?,
         Target::I40e { .. } => i40e::check(rule, installed)?,
@@ -137,6 +140,26 @@ fn action(rule: &Rule, target: Target) -> Result<(), Refusal> {
             Reason::Queue,
             format!("{name} steers to queues 0 to {}, not to {queue} (-EINVAL)", queues - 1),
             "use a queue that exists; `ethtool -l <device>` shows how many there are",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Checks what the rule does besides steering against what the filters of the adapter can do.
+fn extras(rule: &Rule, target: Target) -> Result<(), Refusal> {
+    let Extras { counter, moderation, value } = rule.extras;
+    let name = match target {
+        Target::E82599 { .. } => "82599",
+        Target::I40e { .. } => "x710",
+        _ => "e810",
+    };
+    let Some(can) = Profile::find(name).and_then(|profile| profile.actions) else { return Ok(()) };
+    let action = fdir::Action { counter, moderation, value, ..fdir::Action::queue(0) };
+    match action.refusal(&can) {
+        Some(why) if rule.extras != Extras::NONE => refuse(
+            Reason::Action,
+            format!("{}: {why}", target.driver_name()),
+            "leave out count, moderation or value, or choose another adapter",
         ),
         _ => Ok(()),
     }

@@ -23,12 +23,12 @@ mod table;
 mod target;
 mod text;
 mod verdict;
-mod words;
+pub(crate) mod words;
 
 pub use compile::{accepted, compile};
 pub use overlap::{Overlap, overlaps};
 pub use parse::{ParseError, parse};
-pub use rule::{Flex, FlowType, Masked, Rule, RuleAction};
+pub use rule::{Extras, Flex, FlowType, Masked, Rule, RuleAction};
 pub use table::RuleTable;
 pub use target::{Driver, Target};
 pub use verdict::{Reason, Verdict};

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::rule::{FlowType, Masked, Rule, RuleAction};
 use super::words::{Fault, Word, ipv4, ipv6, mac, number, words};
+use crate::fdir::Moderation;
 
 /// An error in a rule file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -286,6 +287,9 @@ impl<'a> Line<'a, '_> {
             "queue" => to.queue = Some(self.plain(name, u64::from(u32::MAX))?),
             "vf" => to.vf = Some(self.plain(name, 254)?),
             "context" => to.context = Some(self.plain(name, u64::from(u32::MAX) - 1)?),
+            "count" => rule.extras.counter = Some(self.plain(name, 0xffff)? as u16),
+            "value" => rule.extras.value = self.plain(name, u32::MAX.into())?,
+            "moderation" => rule.extras.moderation = self.value(name, moderation)?.1,
             "loc" => rule.loc = Some(self.plain(name, 0xffff_fffc)?),
             _ => self.unknown(option, kind),
         }
@@ -330,7 +334,7 @@ impl<'a> Line<'a, '_> {
             option,
             format!("flow type {} has no option `{}`", kind.name(), option.text),
             format!(
-                "use {fields}, vlan-etype, vlan, user-def, {mac}action, queue, vf, context, loc"
+                "use {fields}, vlan-etype, vlan, user-def, {mac}action, queue, vf, context, count, moderation, value, loc"
             ),
         );
         self.next += usize::from(self.peek().is_some());
@@ -359,7 +363,8 @@ impl<'a> Line<'a, '_> {
             Some(-2) => RuleAction::Wake,
             action => {
                 let queue = action.map(|queue| queue as u32).or(to.queue).unwrap_or(0);
-                match (to.vf, to.context) {
+                let in_action = action.map_or(0, |action| (action >> 32) as u32 & 0xff);
+                match (to.vf.or(in_action.checked_sub(1)), to.context) {
                     (Some(_), Some(_)) => {
                         self.fault(at, "`vf` and `context` are both given", "remove one");
                         RuleAction::Queue(queue)
@@ -373,12 +378,22 @@ impl<'a> Line<'a, '_> {
     }
 }
 
-/// A queue number, -1 to drop, or -2 to wake up the host.
+/// An interrupt class.
+fn moderation(text: &str) -> Result<Moderation, Fault> {
+    let found = Moderation::ALL.iter().find(|(name, _)| *name == text);
+    found.map(|(_, class)| *class).ok_or_else(|| Fault {
+        what: format!("`{text}` is not an interrupt class"),
+        fix: "use low-latency, high-bandwidth or default".to_owned(),
+    })
+}
+
+/// A queue number, -1 to drop, or -2 to wake up the host. As the kernel's ring cookie, it has a virtual function plus one in
+/// bits 32 to 39.
 fn action_number(text: &str) -> Result<i64, Fault> {
     match text {
         "-1" => Ok(-1),
         "-2" => Ok(-2),
-        _ => number(text, u64::from(u32::MAX)).map(|value| value as i64).map_err(|fault| Fault {
+        _ => number(text, 0xff_ffff_ffff).map(|value| value as i64).map_err(|fault| Fault {
             fix: "use a queue number, -1 to drop, or -2 to wake up the host".to_owned(),
             ..fault
         }),

@@ -2,6 +2,8 @@
 
 use flowyard_frame::{FlowKey, proto};
 
+use crate::fdir::Moderation;
+
 /// The `flow-type` of ethtool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -93,6 +95,23 @@ pub enum RuleAction {
     },
 }
 
+/// What a rule does besides steering, as the Flow Director paper lists it. ethtool has no words for it: these are read
+/// from files for the models, and no driver is asked for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, serde::Serialize)]
+pub struct Extras {
+    /// `count N`: the hardware counter that counts its packets.
+    pub counter: Option<u16>,
+    /// `moderation CLASS`: the interrupt class of its packets.
+    pub moderation: Moderation,
+    /// `value N`: the number that the receive descriptors of its packets have; 0 is none.
+    pub value: u32,
+}
+
+impl Extras {
+    /// Nothing besides steering.
+    pub const NONE: Self = Self { counter: None, moderation: Moderation::Default, value: 0 };
+}
+
 /// A two-byte word at an offset that the rule selects by `user-def`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Flex {
@@ -123,6 +142,8 @@ pub struct Rule {
     pub flow_type: FlowType,
     /// The action on a packet that matches.
     pub action: RuleAction,
+    /// What it does besides.
+    pub extras: Extras,
     /// The location (`loc`); `None` lets ethtool choose.
     pub loc: Option<u32>,
     /// The value of `user-def`, as written.
@@ -166,6 +187,7 @@ impl Rule {
             dst_mac: false,
             flow_type,
             action: RuleAction::Queue(0),
+            extras: Extras::NONE,
             loc: None,
             user_def: None,
             vlan_etype: None,

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::rule::{FlowType, Masked, Rule, RuleAction};
+use crate::fdir::Moderation;
 
 impl Rule {
     /// The options after `ethtool -N DEV`: `flow-type tcp4 dst-port 80 action 3 loc 7`. The parser reads a rule that
@@ -60,6 +61,16 @@ impl Rule {
             RuleAction::Context { context, queue } => {
                 write!(to, " context {context} queue {queue}")?;
             }
+        }
+        let extras = self.extras;
+        if let Some(counter) = extras.counter {
+            write!(to, " count {counter}")?;
+        }
+        if extras.moderation != Moderation::Default {
+            write!(to, " moderation {}", extras.moderation.name())?;
+        }
+        if extras.value != 0 {
+            write!(to, " value {}", extras.value)?;
         }
         self.loc.map_or(Ok(()), |loc| write!(to, " loc {loc}"))
     }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 /// One word of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Word<'a> {
-    pub(super) text: &'a str,
+pub(crate) struct Word<'a> {
+    pub(crate) text: &'a str,
     /// The column of the first character, from 1.
-    pub(super) col: u32,
+    pub(crate) col: u32,
 }
 
 /// The words of a line, up to a word that starts with `#`.
-pub(super) fn words(line: &str) -> Vec<Word<'_>> {
+pub(crate) fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut start = None;
     for (i, c) in line.char_indices().chain([(line.len(), ' ')]) {
@@ -32,13 +32,13 @@ pub(super) fn words(line: &str) -> Vec<Word<'_>> {
 }
 
 /// An error in a value.
-pub(super) struct Fault {
-    pub(super) what: String,
-    pub(super) fix: String,
+pub(crate) struct Fault {
+    pub(crate) what: String,
+    pub(crate) fix: String,
 }
 
 /// A number in the form of `strtoull(.., 0)`: decimal, hexadecimal with 0x, or octal with 0.
-pub(super) fn number(text: &str, max: u64) -> Result<u64, Fault> {
+pub(crate) fn number(text: &str, max: u64) -> Result<u64, Fault> {
     let parsed = if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         u64::from_str_radix(hex, 16)
     } else if text.len() > 1 && text.starts_with('0') {
@@ -79,13 +79,13 @@ impl Kind {
 }
 
 /// An IPv4 address. A prefix length is an error, whose fix is the mask to write instead.
-pub(super) fn ipv4(option: &str, text: &str) -> Result<u32, Fault> {
+pub(crate) fn ipv4(option: &str, text: &str) -> Result<u32, Fault> {
     let ignored = |len| u32::MAX.checked_shr(len).unwrap_or(0).into();
     ip::<Ipv4Addr>(&IPV4, option, text, u32::BITS, ignored).map(u32::from)
 }
 
 /// An IPv6 address, as [`ipv4`].
-pub(super) fn ipv6(option: &str, text: &str) -> Result<u128, Fault> {
+pub(crate) fn ipv6(option: &str, text: &str) -> Result<u128, Fault> {
     let ignored = |len| u128::MAX.checked_shr(len).unwrap_or(0).into();
     ip::<Ipv6Addr>(&IPV6, option, text, u128::BITS, ignored).map(u128::from)
 }
@@ -116,7 +116,7 @@ fn ip<A: FromStr + Display>(
 }
 
 /// A MAC address in the low 48 bits.
-pub(super) fn mac(text: &str) -> Result<u64, Fault> {
+pub(crate) fn mac(text: &str) -> Result<u64, Fault> {
     let mut mac = 0;
     let mut parts = 0;
     for part in text.split(':') {

@@ -11,7 +11,7 @@ use flowyard_frame::{FlowKey, Frag, proto};
 use super::rule::rule_for;
 use super::{
     Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Question,
-    Reverse, RssAnswer, Verdict,
+    Reverse, RssAnswer, TenantCopy, TenantsAnswer, Verdict,
 };
 use crate::analyzer::{Analyzer, Target};
 use crate::hashed::Hashed;
@@ -43,7 +43,31 @@ impl Analyzer {
             expect: question.expect_queue.map(|queue| self.expect(queue, &key, hashed, &answers)),
             choose_port: question.choose_port.map(|queue| self.choose(queue, &key, hashed)),
             policies: answers,
+            kind: target.kind.clone(),
+            tenants: self.tenants_answer(&target.packet),
         }
+    }
+
+    /// Who of the tenants gets the frame, which must have addresses.
+    fn tenants_answer(&self, packet: &Packet) -> Option<TenantsAnswer> {
+        let sorting = self.sorting.as_ref()?;
+        let key = &packet.key;
+        if key.eth_dst == [0; 6] {
+            return None;
+        }
+        let (_, rss_queue) = self.hash_of(key, None);
+        let answer = sorting.answer(&Packet { rss_queue, ..*packet });
+        let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, None));
+        Some(TenantsAnswer {
+            copies: answer
+                .copies
+                .into_iter()
+                .map(|copy| TenantCopy { pool: copy.pool, tenant: copy.tenant, queue: copy.queue })
+                .collect(),
+            why: answer.why,
+            management: bmc.and_then(|found| found.to_bmc).map(|by| by.name().to_owned()),
+            only_management: bmc.is_some_and(|found| !found.to_host),
+        })
     }
 
     /// Remarks on the limits of the explanation.
@@ -51,6 +75,9 @@ impl Analyzer {
         let mut notes: Vec<_> = self.setup.key_note().into_iter().collect();
         notes.extend(self.setup.quic_note());
         let key = &target.packet.key;
+        if self.sorting.is_some() && key.eth_dst == [0; 6] {
+            notes.push("A flow has no MAC address, so no tenant is named. Add --to-mac, or name a packet of a capture, as FILE:N.".to_owned());
+        }
         let is_quic = |quic: &Quic| key.proto == proto::UDP && quic.ports().contains(&key.dport);
         if target.of.is_none() && self.setup.quic.as_ref().is_some_and(is_quic) {
             notes.push("A flow has no connection ID, so this one is explained by its addresses and ports. To explain a packet by its ID, name it in a capture, as FILE:N.".to_owned());
@@ -275,7 +302,7 @@ impl Target {
             hash: None,
             rss_queue: 0,
         };
-        Self { packet, hashed: None, of: None }
+        Self { packet, hashed: None, of: None, kind: Vec::new() }
     }
 }
 

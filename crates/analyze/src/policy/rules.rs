@@ -3,13 +3,14 @@
 //! Every rule gets the verdict of the adapter's driver. The accepted rules are applied: on the 82599
 //! by the model of its filter table, on other adapters by exact matching.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use flowyard_adapter::FilterStats;
 use flowyard_adapter::fdir::{self, Flex, MaskSet, Mode, Table, VlanMask};
 use flowyard_adapter::i40e::I40eConfig;
 use flowyard_adapter::profile::FdirKind;
-use flowyard_adapter::rules::{self, Rule, RuleAction, RuleTable, Target, Verdict};
+use flowyard_adapter::rules::{self, Extras, Rule, RuleAction, RuleTable, Target, Verdict};
+use flowyard_adapter::tenants::Place;
 use flowyard_frame::FlowKey;
 
 use crate::landing::{Stage, Steered};
@@ -23,6 +24,8 @@ pub(crate) struct Fdir {
     lines: Vec<Line>,
     stats: FilterStats,
     target: Target,
+    /// Whether the rule of the last frame asks for a low-latency interrupt.
+    is_urgent: bool,
 }
 
 /// Largest number of rules that are checked for overlaps, which compares every pair.
@@ -45,7 +48,7 @@ enum Engine {
 impl Fdir {
     pub(crate) fn new(file: &RuleFile, setup: &Setup) -> Result<Self, BadSetup> {
         let target = Self::target(setup).ok_or(BadSetup::NoFdir(setup.adapter.name))?;
-        let lines = judge(&file.rules, target, setup.queues);
+        let lines = judge(&file.rules, target, setup);
         let placed = lines.iter().filter_map(|line| match line.verdict {
             Verdict::Accepted { loc, .. } => Some((loc, &line.rule)),
             Verdict::Merged { .. } | Verdict::Refused { .. } => None,
@@ -59,7 +62,7 @@ impl Fdir {
             let index = lines.iter().enumerate().map(|(at, line)| (line.rule.line, at)).collect();
             Engine::Others { table: RuleTable::new(target, placed), index }
         };
-        Ok(Self { engine, lines, stats, target })
+        Ok(Self { engine, lines, stats, target, is_urgent: false })
     }
 
     /// The rule engine of the adapter, if it has one.
@@ -86,7 +89,7 @@ impl Fdir {
         });
         let mut rules = given.unwrap_or_default();
         rules.extend(rules::parse("rule", rule).ok()?);
-        match judge(&rules, target, setup.queues).pop()?.verdict {
+        match judge(&rules, target, setup).pop()?.verdict {
             Verdict::Refused { text, fix, .. } => Some(format!("{text}; {fix}")),
             Verdict::Merged { why, .. } => Some(why),
             Verdict::Accepted { .. } => None,
@@ -104,6 +107,7 @@ impl Fdir {
     /// The decision of the rule that matches a frame, or that of RSS.
     #[inline]
     pub(crate) fn receive(&mut self, packet: &Packet, by_rss: Steered) -> Steered {
+        self.is_urgent = false;
         let Some(at) = self.find(&packet.key) else {
             self.stats.misses += 1;
             return by_rss;
@@ -111,10 +115,28 @@ impl Fdir {
         self.stats.hits += 1;
         let line = &mut self.lines[at];
         line.packets += 1;
+        self.is_urgent = line.rule.extras.moderation == fdir::Moderation::LowLatency;
         match line.rule.action {
             RuleAction::Queue(queue) => Steered { queue: queue as u16, stage: Stage::Rule },
             _ => Steered { stage: Stage::Dropped, ..by_rss },
         }
+    }
+
+    /// Whether the rule of the last frame asks for a low-latency interrupt.
+    #[inline]
+    pub(crate) const fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
+
+    /// The packets of each hardware counter that a rule selects.
+    pub(crate) fn counters(&self) -> BTreeMap<u16, u64> {
+        let mut counters = BTreeMap::new();
+        for line in self.lines.iter().filter(|l| matches!(l.verdict, Verdict::Accepted { .. })) {
+            if let Some(counter) = line.rule.extras.counter {
+                *counters.entry(counter).or_default() += line.packets;
+            }
+        }
+        counters
     }
 
     /// The rule that matches a frame, as text.
@@ -185,13 +207,20 @@ impl Line {
             verdict: verdict.to_owned(),
             why,
             packets: self.packets,
+            counter: self.rule.extras.counter,
+            moderation: (self.rule.extras.moderation != Extras::NONE.moderation)
+                .then(|| self.rule.extras.moderation.name().to_owned()),
+            value: (self.rule.extras.value != 0).then_some(self.rule.extras.value),
         }
     }
 }
 
 /// The verdict on every rule. Rules with an action that this analysis does not model are refused
 /// first; therefore they do not fix the mask set of the driver.
-fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
+fn judge(rules: &[Rule], target: Target, setup: &Setup) -> Vec<Line> {
+    let queues = setup.queues;
+    let placed: Vec<Rule> = rules.iter().map(|rule| by_tenant(rule, setup)).collect();
+    let rules = &placed[..];
     let unmodelled = |rule: &Rule| match rule.action {
         RuleAction::Queue(queue) if queue >= u32::from(queues) => Some(Verdict::Refused {
             reason: rules::Reason::Queue,
@@ -200,8 +229,10 @@ fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
         }),
         RuleAction::Vf { .. } | RuleAction::Context { .. } => Some(Verdict::Refused {
             reason: rules::Reason::Action,
-            text: "virtual functions and RSS contexts are not modelled".to_owned(),
-            fix: "use a queue".to_owned(),
+            text:
+                "RSS contexts are not modelled, and virtual functions only of tenants (--tenants)"
+                    .to_owned(),
+            fix: "use a queue, or name the virtual function in a file of tenants".to_owned(),
         }),
         _ => None,
     };
@@ -215,6 +246,20 @@ fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
             Some(Line { rule: rule.clone(), verdict, packets: 0 })
         })
         .collect()
+}
+
+/// A rule for a virtual function of a tenant as a rule for its queue, counted over the port, as ixgbe computes it: queue M of
+/// function N is queue M of the queues of pool N.
+fn by_tenant(rule: &Rule, setup: &Setup) -> Rule {
+    let mut rule = rule.clone();
+    if let (RuleAction::Vf { vf, queue }, Some(tenants)) = (rule.action, &setup.tenants) {
+        let per_pool = u32::from(tenants.layout().queues());
+        let is_known = tenants.tenants.iter().any(|t| t.place == Place::Vf(vf.min(255) as u8));
+        if is_known && queue < per_pool {
+            rule.action = RuleAction::Queue(vf * per_pool + queue);
+        }
+    }
+    rule
 }
 
 /// The filter table of the 82599 in perfect mode with the accepted rules, of which the first fixes the

@@ -6,6 +6,7 @@ mod common;
 mod conservation;
 mod explain;
 mod hashed;
+mod machine;
 mod memory;
 mod order;
 mod rebalance;
@@ -17,6 +18,7 @@ flowyard_testkit::tests! {
     mod conservation,
     mod explain,
     mod hashed,
+    mod machine,
     mod memory,
     mod order,
     mod rebalance,

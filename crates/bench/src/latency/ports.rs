@@ -81,7 +81,7 @@ impl Arrivals {
     fn receive(&mut self, into: &mut Batch, pool: &mut Pool, start: Nanos, due: Nanos) -> bool {
         let at = self.number as usize * self.len % self.data.len();
         let (wire_len, link) = (self.len as u32, LinkType::Ethernet);
-        let meta = Meta { time: start + due, wire_len, in_port: 0, link, copied: 0 };
+        let meta = Meta { time: start + due, wire_len, in_port: 0, link, ..Meta::default() };
         let Ok(mut frame) = pool.copy(&self.data[at..at + self.len], meta) else { return false };
         let measured = if due >= self.times.warm { MEASURED } else { 0 };
         let number = (self.number | measured).to_be_bytes();

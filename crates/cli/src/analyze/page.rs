@@ -30,8 +30,23 @@ pub(super) fn page(analysis: &Analysis, command: &str) -> Page {
     if let Some(table) = tables::rules(analysis) {
         page = page.section(Section::new("Rules").table(table));
     }
+    let machine = [
+        ("Rule counters", tables::machine::counters(analysis)),
+        ("Interrupts", tables::machine::interrupts(analysis)),
+        ("Tenants", tables::machine::tenants(analysis)),
+        ("Storage (FCoE)", tables::machine::storage(analysis)),
+        ("NC-SI control frames", tables::machine::control(analysis)),
+    ];
+    for (title, table) in machine {
+        if let Some(table) = table {
+            page = page.section(Section::new(title).table(table));
+        }
+    }
     if let Some(table) = tables::faults(analysis) {
         page = page.section(Section::new("Headers").table(table));
+    }
+    if let Some(table) = tables::checksums(analysis) {
+        page = page.section(Section::new("Checksums").table(table));
     }
     for note in &analysis.notes {
         page = page.footnote(note);

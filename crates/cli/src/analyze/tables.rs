@@ -6,6 +6,8 @@ use flowyard_analyze::{
 use flowyard_report::text::paragraph;
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 
+pub(crate) mod machine;
+
 /// The whole report as text.
 pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     let mut text = paragraph(&capture_line(analysis), "", "", style);
@@ -33,7 +35,14 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
         ("Moves of table entries", moves(analysis)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
+        ("Rule counters", machine::counters(analysis)),
+        ("Interrupts", machine::interrupts(analysis)),
+        ("Interrupts per queue under the first policy", machine::interrupts_of_queues(analysis)),
+        ("Tenants", machine::tenants(analysis)),
+        ("Storage (FCoE)", machine::storage(analysis)),
+        ("NC-SI control frames", machine::control(analysis)),
         ("Unusual or unparsable packets", faults(analysis)),
+        ("Checksums", checksums(analysis)),
     ];
     for (title, table) in tables {
         if let Some(table) = table {
@@ -372,6 +381,42 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
         ]);
     }
     (!table.is_empty()).then_some(table)
+}
+
+/// The verdicts on checksums.
+pub(crate) fn checksums(analysis: &Analysis) -> Option<Table> {
+    let mut table = Table::new("").column(Column::text("of"));
+    for verdict in ["good", "bad", "partial", "not checked"] {
+        table = table.column(Column::number(verdict));
+    }
+    let mut rows: Vec<_> = analysis.traffic.checksums.iter().collect();
+    rows.sort_by_key(|(name, _)| name.starts_with("inner_"));
+    for (name, counts) in rows {
+        let bad = if counts.bad > 0 { Tone::Bad } else { Tone::Plain };
+        table.push([
+            Cell::new(checksum_name(name)),
+            Cell::new(num::exact(counts.good)),
+            Cell::new(num::exact(counts.bad)).tone(bad),
+            Cell::new(num::exact(counts.partial)),
+            Cell::new(num::exact(counts.not_checked)),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// `inner_ipv4` as `inner IPv4`.
+fn checksum_name(name: &str) -> String {
+    let (prefix, name) = name.strip_prefix("inner_").map_or(("", name), |name| ("inner ", name));
+    let name = match name {
+        "ipv4" => "IPv4",
+        "tcp" => "TCP",
+        "udp" => "UDP",
+        "sctp" => "SCTP",
+        "icmp" => "ICMP",
+        "icmpv6" => "ICMPv6",
+        other => other,
+    };
+    format!("{prefix}{name}")
 }
 
 /// One row per queue or core, with packets and bytes under each policy.

@@ -1,6 +1,8 @@
 //! An [`Explanation`] as text.
 
-use flowyard_analyze::{Answers, Explanation, FdirAnswer, RssAnswer, Verdict};
+use flowyard_analyze::{
+    Answers, Explanation, FdirAnswer, RssAnswer, TenantCopy, TenantsAnswer, Verdict,
+};
 use flowyard_report::{Cell, Column, Style, Table, Tone, num};
 
 pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
@@ -19,7 +21,11 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
     if let (Some(key), Some(source)) = (&explanation.rss_key, &explanation.rss_key_source) {
         text += &format!("RSS key: {source}\n  {key}\n");
     }
+    for line in &explanation.kind {
+        text += &format!("{line}\n");
+    }
     text += "\n";
+    text += &explanation.tenants.as_ref().map_or_else(String::new, tenants);
     text += &answers(&explanation.policies, style);
     text += &format!("\nReverse direction: {}\n\n", explanation.reverse.flow);
     text += &answers(&explanation.reverse.policies, style);
@@ -54,6 +60,28 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
         text += &format!("\nNote: {note}\n");
     }
     text
+}
+
+/// Who of the tenants gets the frame.
+fn tenants(answer: &TenantsAnswer) -> String {
+    let mut text = match (&answer.copies[..], answer.only_management) {
+        (_, true) => "Tenants: none; only the management controller gets the frame\n".to_owned(),
+        ([], false) => "Tenants: none; the adapter drops the frame\n".to_owned(),
+        (copies, false) => {
+            let name = |copy: &TenantCopy| {
+                let tenant = copy.tenant.as_deref().unwrap_or("nobody's");
+                format!("{tenant} (pool {}, queue {})", copy.pool, copy.queue)
+            };
+            format!("Tenants: {}\n", copies.iter().map(name).collect::<Vec<_>>().join(", "))
+        }
+    };
+    for why in &answer.why {
+        text += &format!("  {why}\n");
+    }
+    if let Some(filter) = &answer.management {
+        text += &format!("  the management controller gets it by its filter {filter}\n");
+    }
+    text + "\n"
 }
 
 fn answers(answers: &Answers, style: &Style) -> String {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_operate::protocol::{
-    Controllers, CoreState, Cores, Drops, Elephants, Flows, Queues, Tables,
+    Controllers, CoreState, Cores, Drops, Elephants, Flows, Offload, Queues, Tables,
 };
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
@@ -90,6 +90,45 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
 /// What counts as a move of a flow.
 const MOVES: &str = "flow moves: by a learner, by a changed table, or because flows that go to different queues share a \
                      slot of the settle stage (raise 'settle_slots' in [yard] if nothing else moves flows)";
+
+/// Rules in the adapters of ports: a table for each port, and one for the reasons.
+pub(crate) fn offload(now: &Offload) -> Vec<Table> {
+    let mut all = Vec::new();
+    for port in &now.ports {
+        let mut table = Table::new(format!("Adapter of port {}", port.port))
+            .column(Column::text("entry"))
+            .column(Column::text("matches"))
+            .column(Column::text("where the answer comes from"))
+            .column(Column::number("counted").unit("frames"));
+        for entry in &port.entries {
+            table.push([
+                Cell::new(entry.entry.as_str()).tone(Tone::Strong),
+                Cell::new(entry.matches.as_str()),
+                Cell::new(entry.state.as_str()),
+                Cell::new(entry.frames.map_or_else(|| "-".into(), num::exact)),
+            ]);
+        }
+        all.push(table.note(format!(
+            "The adapter dropped {} counted frames, and marks {} flows of the switch.",
+            num::exact(port.dropped_frames),
+            port.marked_flows
+        )));
+    }
+    let mut table = Table::new("Flows of the switch in software")
+        .column(Column::text("reason"))
+        .column(Column::number("flows"));
+    for one in &now.refused_flows {
+        table.push([Cell::new(one.reason.as_str()), Cell::new(num::exact(one.flows))]);
+    }
+    if !now.refused_flows.is_empty() {
+        all.push(table);
+    }
+    if all.is_empty() {
+        let table = Table::new("Adapters").column(Column::text("port"));
+        all.push(table.note("No port has an adapter that takes rules."));
+    }
+    all
+}
 
 /// Connections of a switch to its controllers.
 pub(crate) fn controllers(now: &Controllers) -> Table {

@@ -66,6 +66,9 @@ fn text(why: &SwitchWhy) -> String {
         let cores = if of == 1 { "core has" } else { "cores have" };
         let _infallible = writeln!(text, "{known} of {of} {cores} this lookup in the cache now");
     }
+    for what in &why.in_front {
+        let _infallible = writeln!(text, "in front: {what}");
+    }
     for note in &why.cache_notes {
         let _infallible = writeln!(text, "{note}");
     }

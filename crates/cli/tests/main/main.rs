@@ -10,6 +10,7 @@ mod explain;
 mod figures;
 mod host;
 mod limits;
+mod machine;
 mod nic;
 mod operate;
 mod outputs;
@@ -37,6 +38,7 @@ flowyard_testkit::tests! {
     mod figures,
     mod host,
     mod limits,
+    mod machine,
     mod nic,
     mod operate,
     mod outputs,

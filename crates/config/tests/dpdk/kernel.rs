@@ -8,7 +8,7 @@ use flowyard_livekit::net::Net;
 use flowyard_testkit::harness::Need;
 
 use super::DPDK;
-use super::traffic::{Ran, frames, pass_when, text};
+use super::traffic::{Ran, frames_or, pass_when, text};
 
 /// What the tests of this module require.
 const NEEDS: [Need; 3] = [Need::Namespaces, Need::Program("ip"), DPDK];
@@ -49,7 +49,7 @@ fn two_taps_on_a_bridge_pass_every_frame_in_order() {
     let ran = through(
         &net,
         ["net_tap0,iface=fyt0", "net_tap1,iface=fyt1"].map(str::to_owned),
-        frames().min(200_000),
+        frames_or(200_000),
         &is_joined,
     );
     joined.join().unwrap();
@@ -60,6 +60,6 @@ fn packet_sockets_pass_every_frame_in_order() {
     let net = Net::new().unwrap();
     net.cable("fyv0", &net, "fyv1", 1);
     let devices = ["net_af_packet0,iface=fyv0", "net_af_packet1,iface=fyv1"].map(str::to_owned);
-    let ran = through(&net, devices, frames().min(200_000), &Arc::new(AtomicBool::new(true)));
+    let ran = through(&net, devices, frames_or(200_000), &Arc::new(AtomicBool::new(true)));
     assert!(!ran.copies("a") && !ran.copies("b"));
 }

@@ -2,7 +2,7 @@
 //! contents, the order of each flow, that no frame is lost or comes twice, and that all buffers are back at the end.
 //!
 //! DPDK is started once in this process, without huge pages. Where it cannot start, the tests are ignored.
-//! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test that has no number of its own.
+//! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test, 100000000 for the long mode: by default they are few.
 
 mod kernel;
 mod memory;

@@ -3,16 +3,18 @@
 
 use flowyard_config::Config;
 use flowyard_dpdk::{Buffers, Copying, Eal, Error, Port, Rss, Settings};
-use flowyard_yard::Parts;
+use flowyard_front::Adapters;
+use flowyard_yard::{ControlPlane, Parts};
 
 use super::OPTIONS;
-use super::traffic::text;
+use super::traffic::{log, text};
 
 flowyard_testkit::tests! {
     mistakes_in_the_configuration_are_named,
     what_a_driver_cannot_do_is_an_error_at_the_start,
     the_hash_is_set_and_read_back,
     frames_for_a_removed_device_are_counted_as_port_down,
+    rules_that_a_driver_refuses_stay_in_software,
 }
 
 fn with(more: &str) -> String {
@@ -78,6 +80,27 @@ fn what_a_driver_cannot_do_is_an_error_at_the_start() {
     let error = Config::parse("y", &other).unwrap().build(Parts::default()).map(drop);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("DPDK runs already with other options"), "{error}");
+}
+
+/// A driver without rules reports it, and the rules that were offered do not keep the port open.
+fn rules_that_a_driver_refuses_stay_in_software() {
+    let rule = "[[steer.rule]]\nmatch = { dst = \"10.0.0.1\" }\ndrop = true\n";
+    let text = with("device = \"net_null10\"") + "[offload]\nrules = true\n" + rule;
+    let (to, log) = log();
+    let config = Config::parse("y", &text).unwrap_or_else(|error| panic!("{error}"));
+    let yard = config.build_logged(Parts::default(), &to).unwrap();
+    let adapters = yard.control_plane::<Adapters>().unwrap();
+    let state = adapters.states().ports.remove(0);
+    assert!(state.accepts.iter().all(|(.., refused)| refused.is_some()), "{state:?}");
+    let why = state.entries[0].state.to_string();
+    assert!(why.starts_with("in software: net_null refused to accept the rule"), "{why}");
+    let told =
+        "the adapter has rules for 0 of 1 entries of [steer]; rule 1 is in software: net_null";
+    assert!(log.lock().unwrap().iter().any(|line| line.contains(told)), "{log:?}");
+    drop(yard);
+    adapters.tick(1);
+    let queues = open("net_null10", 1).unwrap();
+    assert_eq!(queues[0].port().info().driver, "net_null");
 }
 
 /// A port with these queues, which copies.

@@ -23,8 +23,13 @@ pub(crate) fn dpdk_starts() -> Result<(), String> {
 
 /// The number of frames of a test.
 pub(crate) fn frames() -> u64 {
+    frames_or(300_000)
+}
+
+/// As [`frames`], where the usual number takes too long.
+pub(crate) fn frames_or(usual: u64) -> u64 {
     let asked = std::env::var("FLOWYARD_DPDK_FRAMES").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(300_000)
+    asked.unwrap_or(usual)
 }
 
 #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
@@ -52,11 +57,14 @@ fn templates() -> Vec<Vec<u8>> {
 const IP_PROTOCOL: usize = 23;
 const NUMBER: std::ops::Range<usize> = 42..50;
 
-/// The frame with this number.
-pub(crate) fn frame(number: u64) -> Vec<u8> {
-    let mut frame = templates().swap_remove((number % FLOWS) as usize);
-    frame[NUMBER].copy_from_slice(&number.to_be_bytes());
-    frame
+/// Makes the frame with a number.
+pub(crate) fn frame() -> impl Fn(u64) -> Vec<u8> {
+    let templates = templates();
+    move |number| {
+        let mut frame = templates[(number % FLOWS) as usize].clone();
+        frame[NUMBER].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
 }
 
 /// Receives the frames from 0 up to a number.
@@ -84,7 +92,7 @@ impl Rx for Generate {
                 wire_len: template.len() as u32,
                 in_port: 0,
                 link: LinkType::Ethernet,
-                copied: 0,
+                ..Meta::default()
             };
             let Ok(mut frame) = pool.copy(template, meta) else { break };
             pool.bytes_mut(&mut frame)[NUMBER].copy_from_slice(&self.next.to_be_bytes());

@@ -5,6 +5,7 @@
 
 mod fronted;
 mod lives;
+mod offload;
 mod paths;
 mod rate;
 mod steer;
@@ -25,6 +26,7 @@ const TOOLS: [Need; 4] =
 flowyard_testkit::tests! {
     mod fronted needs TOOLS,
     mod lives needs TOOLS,
+    mod offload needs TOOLS,
     mod paths needs TOOLS,
     mod rate needs TOOLS,
     mod steer needs TOOLS,

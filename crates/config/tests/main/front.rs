@@ -4,6 +4,8 @@
 //!
 //! Both engines get the same changes and frames, in rounds. The frames of a round come when its
 //! changes are in force, and all have left before the next round. Cores tick in a random order.
+//! The same holds for a switch whose ports have adapters: these mark frames of flows that the port mapping answered.
+//!
 //! `FLOWYARD_SEEDS` runs more seeds than the fixed 60.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +13,9 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
 use flowyard_config::Config;
+use flowyard_dpdk::rules::Limits;
 use flowyard_frame::{Batch, FlowKey, Nanos, proto};
+use flowyard_front::Adapters;
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Change, Counts, Entry, Group, Lookups, Meter};
 use flowyard_openflow::group::{Band, Bucket, GroupType, meter_flags};
@@ -25,11 +29,15 @@ use flowyard_switch::change_message;
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_testkit::{Build, Rng};
 use flowyard_wire::LinkType;
+use flowyard_yard::front::Front;
 use flowyard_yard::port::{Received, Rx};
-use flowyard_yard::{Counters, Parts, Tick, Yard};
+use flowyard_yard::{ControlPlane, Counters, Parts, Tick, Yard};
+
+use crate::nic::{Nic, limits};
 
 flowyard_testkit::tests! {
     the_port_mapping_does_not_change_the_switch,
+    marks_of_adapters_do_not_change_the_switch,
 }
 
 const PORTS: u16 = 3;
@@ -71,6 +79,7 @@ struct Bed {
     hub: Arc<SwitchHub>,
     lookups: Vec<Lookups>,
     feeds: Vec<Feed>,
+    adapters: Option<(Arc<Adapters>, Vec<Nic>)>,
     ports: Vec<Collect>,
     /// Objects with counters: flows, groups, meters.
     counts: Vec<Arc<[Counts]>>,
@@ -107,6 +116,10 @@ fn config(rng: &mut Rng, cores: u64) -> String {
 
 impl Bed {
     fn new(seed: u64, cache: bool) -> Self {
+        Self::with(seed, cache, false)
+    }
+
+    fn with(seed: u64, cache: bool, marks: bool) -> Self {
         let mut rng = Rng::new(seed);
         let cores = 1 + rng.below(CORES as u64);
         let config = Config::parse("front.toml", &config(&mut rng, cores)).unwrap();
@@ -131,12 +144,38 @@ impl Bed {
             parts.rx.insert(number, Box::new(feed.clone()));
             parts.tx.insert(number, Box::new(port.clone()));
         }
+        let adapters = marks.then(|| {
+            let (adapters, mut rng) = (Arc::new(Adapters::new(64)), Rng::new(seed ^ 77));
+            let nics: Vec<Nic> = (0..PORTS)
+                .map(|port| {
+                    let limits = Limits { rules: 64, marks: true, ..limits(&mut rng, 1) };
+                    let nic = Nic::new(port, limits, Rng::new(rng.bits()));
+                    adapters.add(port, "", Box::new(nic.device.clone()), &[0]);
+                    parts.rx.insert(port, Box::new(nic.rx(0)));
+                    nic
+                })
+                .collect();
+            (adapters, nics)
+        });
+        let front = adapters.as_ref().map(|(it, _)| Arc::clone(it) as Arc<dyn Front>);
         for (core, switch) in (0..).zip(hub.group()) {
-            parts.work.insert(core, Box::new(switch));
+            parts.work.insert(core, Box::new(switch.behind(front.as_ref())));
         }
         let yard = config.build(parts).unwrap();
         let (counts, flows) = (Vec::new(), Vec::new());
-        Self { yard, hub, lookups, feeds, ports, counts, flows, changes: 0, now: 1000, rng }
+        Self {
+            yard,
+            hub,
+            lookups,
+            feeds,
+            adapters,
+            ports,
+            counts,
+            flows,
+            changes: 0,
+            now: 1000,
+            rng,
+        }
     }
 
     fn count(&mut self, n: usize) -> Arc<[Counts]> {
@@ -296,7 +335,13 @@ impl Bed {
     /// Sends frames, with some ticks between them, and waits until all have left.
     fn frames(&mut self, frames: &[(usize, Vec<u8>)], ticks: &mut Rng) {
         for (port, frame) in frames {
-            self.feeds[*port].0.lock().unwrap().push_back(frame.clone());
+            match &self.adapters {
+                Some((adapters, nics)) => {
+                    adapters.tick(self.now);
+                    nics[*port].feed(frame.clone());
+                }
+                None => self.feeds[*port].0.lock().unwrap().push_back(frame.clone()),
+            }
             for _ in 0..ticks.below(3) {
                 self.tick(ticks);
             }
@@ -344,6 +389,13 @@ impl Bed {
         self.counts.iter().map(|counts| last(counts).unwrap_or(0)).collect()
     }
 
+    /// Frames whose entry an adapter had named.
+    fn marked(&self) -> u64 {
+        let cores = self.yard.cores.iter();
+        let totals = cores.filter_map(|core| core.work().ask(&flowyard_switch::TotalsAsked));
+        totals.filter_map(|all| Some(all.downcast_ref::<flowyard_switch::Totals>()?.marked)).sum()
+    }
+
     fn front(&self) -> u64 {
         crate::front_totals(&self.yard.cores)
     }
@@ -378,8 +430,8 @@ fn frame(rng: &mut Rng, flow: u64, number: u64) -> (usize, Vec<u8>) {
     ((flow % u64::from(PORTS)) as usize, bytes)
 }
 
-fn run(seed: u64) -> (u64, u64) {
-    let (mut on, mut off) = (Bed::new(seed, true), Bed::new(seed, false));
+fn run(seed: u64, marks: bool) -> (u64, u64) {
+    let (mut on, mut off) = (Bed::with(seed, true, marks), Bed::new(seed, false));
     let mut rng = Rng::new(seed ^ 0xf00d);
     let (mut ticks_on, mut ticks_off) = (Rng::new(seed ^ 1), Rng::new(seed ^ 2));
     for round in 0..20 {
@@ -407,16 +459,27 @@ fn run(seed: u64) -> (u64, u64) {
         }
     }
     assert_eq!(off.front(), 0);
-    (on.front(), on.total().rx_frames)
+    (if marks { on.marked() } else { on.front() }, on.total().rx_frames)
 }
 
 fn the_port_mapping_does_not_change_the_switch() {
     let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
     let (mut front, mut all) = (0, 0);
     for seed in 0..seeds.unwrap_or(60) {
-        let (mapped, frames) = run(seed);
+        let (mapped, frames) = run(seed, false);
         (front, all) = (front + mapped, all + frames);
     }
     flowyard_testkit::note!("{front} of {all} frames by the port mapping");
     assert!(front * 8 > all, "{front} of {all}: otherwise this test would prove nothing");
+}
+
+fn marks_of_adapters_do_not_change_the_switch() {
+    let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
+    let (mut marked, mut all) = (0, 0);
+    for seed in 0..seeds.unwrap_or(60) {
+        let (named, frames) = run(seed, true);
+        (marked, all) = (marked + named, all + frames);
+    }
+    flowyard_testkit::note!("{marked} of {all} frames named by marks");
+    assert!(marked * 50 > all, "{marked} of {all}: otherwise this test would prove nothing");
 }

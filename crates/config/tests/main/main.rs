@@ -3,11 +3,13 @@
 //! `interfaces`.
 #![allow(unsafe_code, reason = "a global allocator that counts")]
 
+mod adapters;
 mod alloc;
 mod balance;
 mod front;
 mod hold;
 mod memif;
+mod nic;
 mod ports;
 mod sim;
 mod split;
@@ -17,6 +19,7 @@ mod urgency;
 mod vhost_user;
 
 flowyard_testkit::tests! {
+    mod adapters,
     mod alloc,
     mod balance,
     mod front,

@@ -1,11 +1,12 @@
 //! Rules in the adapter of a port.
 //!
-//! Invariants: a rule is in the adapter until it is destroyed or this is dropped.
+//! Invariants: a rule is in the adapter until it is destroyed, this is dropped, or the port is closed. The port is not
+//! kept open by its rules: it is closed when its last queue is dropped, and not while a call is made here.
 #![allow(unsafe_code, reason = "calls of C functions")]
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Device, Hits, Refused, Rule, RuleId};
 use crate::error::{text, text_of};
@@ -15,7 +16,9 @@ use crate::sys;
 /// The rules of a port.
 #[derive(Debug)]
 pub struct PortRules {
-    port: Arc<Port>,
+    port: Weak<Port>,
+    gate: Arc<Mutex<()>>,
+    driver: String,
     flows: BTreeMap<u32, *mut c_void>,
     next: u32,
 }
@@ -29,12 +32,26 @@ const ROOM: usize = 160;
 impl PortRules {
     /// The rules of this port; there are none yet.
     #[must_use]
-    pub const fn new(port: Arc<Port>) -> Self {
-        Self { port, flows: BTreeMap::new(), next: 0 }
+    pub fn new(port: &Arc<Port>) -> Self {
+        Self {
+            port: Arc::downgrade(port),
+            gate: Arc::clone(port.gate()),
+            driver: port.info().driver.clone(),
+            flows: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Calls the driver of the port, unless the port is closed.
+    fn call<T>(&self, call: impl FnOnce(u16) -> T) -> Result<T, Refused> {
+        let _open = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // Dropped before the gate opens, so that the last queue closes the port.
+        let port = self.port.upgrade().ok_or_else(|| Refused("the port is closed".into()))?;
+        Ok(call(port.number()))
     }
 
     fn refused(&self, doing: &str, code: i32, why: &[u8; ROOM]) -> Refused {
-        let (driver, why) = (&self.port.info().driver, text_of(why));
+        let (driver, why) = (&self.driver, text_of(why));
         let why = if why.is_empty() { text(code) } else { why };
         Refused(format!("{driver} refused to {doing}: {why}"))
     }
@@ -49,22 +66,22 @@ impl Device for PortRules {
     fn validate(&mut self, rule: &Rule) -> Result<(), Refused> {
         rule.check()?;
         let mut why = [0; ROOM];
-        // SAFETY: the port is open; there is room for the reason.
-        let code = unsafe {
-            let to = why.as_mut_ptr().cast::<c_char>();
-            sys::fy_flow_validate(self.port.number(), &rule.raw(), to, ROOM as u32)
-        };
+        let to = why.as_mut_ptr().cast::<c_char>();
+        let code = self.call(|port| {
+            // SAFETY: the port is open; there is room for the reason.
+            unsafe { sys::fy_flow_validate(port, &rule.raw(), to, ROOM as u32) }
+        })?;
         if code == 0 { Ok(()) } else { Err(self.refused("accept the rule", code, &why)) }
     }
 
     fn create(&mut self, rule: &Rule) -> Result<RuleId, Refused> {
         rule.check()?;
         let (mut why, mut code) = ([0; ROOM], 0);
-        // SAFETY: as above.
-        let flow = unsafe {
-            let to = why.as_mut_ptr().cast::<c_char>();
-            sys::fy_flow_create(self.port.number(), &rule.raw(), to, ROOM as u32, &raw mut code)
-        };
+        let (to, code_to) = (why.as_mut_ptr().cast::<c_char>(), &raw mut code);
+        let flow = self.call(|port| {
+            // SAFETY: as above.
+            unsafe { sys::fy_flow_create(port, &rule.raw(), to, ROOM as u32, code_to) }
+        })?;
         if flow.is_null() {
             return Err(self.refused("create the rule", code, &why));
         }
@@ -76,11 +93,11 @@ impl Device for PortRules {
 
     fn query(&mut self, rule: RuleId) -> Result<Hits, Refused> {
         let (flow, mut why, mut hits) = (self.flow(rule)?, [0; ROOM], [-1; 2]);
-        // SAFETY: the rule exists; else as above.
-        let code = unsafe {
-            let to = why.as_mut_ptr().cast::<c_char>();
-            sys::fy_flow_query(self.port.number(), flow, hits.as_mut_ptr(), to, ROOM as u32)
-        };
+        let (to, hits_to) = (why.as_mut_ptr().cast::<c_char>(), hits.as_mut_ptr());
+        let code = self.call(|port| {
+            // SAFETY: the rule exists; else as above.
+            unsafe { sys::fy_flow_query(port, flow, hits_to, to, ROOM as u32) }
+        })?;
         if code != 0 {
             return Err(self.refused("read the counters of a rule", code, &why));
         }
@@ -90,11 +107,11 @@ impl Device for PortRules {
 
     fn destroy(&mut self, rule: RuleId) -> Result<(), Refused> {
         let (flow, mut why) = (self.flow(rule)?, [0; ROOM]);
-        // SAFETY: the rule exists; else as above.
-        let code = unsafe {
-            let to = why.as_mut_ptr().cast::<c_char>();
-            sys::fy_flow_destroy(self.port.number(), flow, to, ROOM as u32)
-        };
+        let to = why.as_mut_ptr().cast::<c_char>();
+        let code = self.call(|port| {
+            // SAFETY: the rule exists; else as above.
+            unsafe { sys::fy_flow_destroy(port, flow, to, ROOM as u32) }
+        })?;
         if code != 0 {
             return Err(self.refused("remove the rule", code, &why));
         }

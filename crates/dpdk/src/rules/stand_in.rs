@@ -2,6 +2,7 @@
 //! refuses as they do, and counts the frames that it is shown.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Device, Hits, Place, Protocol, Refused, Rule, RuleId};
 
@@ -64,6 +65,12 @@ impl StandIn {
             hits.bytes = hits.bytes.map(|bytes| bytes + frame.bytes);
         }
         Some((RuleId(*id), rule.clone()))
+    }
+
+    /// The number of rules.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.rules.len()
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), Refused> {
@@ -155,5 +162,40 @@ impl Device for StandIn {
     fn destroy(&mut self, rule: RuleId) -> Result<(), Refused> {
         let removed = self.rules.remove(&rule.0);
         removed.map(drop).ok_or_else(|| Refused(format!("there is no rule {}", rule.0)))
+    }
+}
+
+/// A stand-in that is the device of a yard and, at the same time, what a port applies to its frames.
+#[derive(Clone, Debug)]
+pub struct SharedStandIn(Arc<Mutex<StandIn>>);
+
+impl SharedStandIn {
+    /// Shares `device`.
+    #[must_use]
+    pub fn new(device: StandIn) -> Self {
+        Self(Arc::new(Mutex::new(device)))
+    }
+
+    /// Does something with the stand-in.
+    pub fn with<T>(&self, call: impl FnOnce(&mut StandIn) -> T) -> T {
+        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Device for SharedStandIn {
+    fn validate(&mut self, rule: &Rule) -> Result<(), Refused> {
+        self.with(|device| device.validate(rule))
+    }
+
+    fn create(&mut self, rule: &Rule) -> Result<RuleId, Refused> {
+        self.with(|device| device.create(rule))
+    }
+
+    fn query(&mut self, rule: RuleId) -> Result<Hits, Refused> {
+        self.with(|device| device.query(rule))
+    }
+
+    fn destroy(&mut self, rule: RuleId) -> Result<(), Refused> {
+        self.with(|device| device.destroy(rule))
     }
 }

@@ -91,7 +91,7 @@ mod tests {
             let key = flowyard_flow::parse::key(&headers, &bytes, 0);
             assert_eq!(key.to_string(), text);
             let is_ipv4 = flow.is_ipv4();
-            let expected = if is_ipv4 { Verdict::Good } else { Verdict::Unknown };
+            let expected = if is_ipv4 { Verdict::Good } else { Verdict::NotChecked };
             assert_eq!(headers.ipv4_checksum(&bytes), expected);
             assert_eq!(headers.transport_checksum(&bytes), Verdict::Bad, "{text}");
         }

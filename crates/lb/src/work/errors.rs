@@ -251,6 +251,7 @@ fn inside(packet: &mut [u8], flow: &FlowKey, view: View, proxied: Proxied) -> bo
         proto: flow.proto,
         is_whole: false,
         covers: [true; 2],
+        is_partial: false,
     };
     let mut set = |side: Side, (addr, port): End| {
         let Some(port) = port else { return edit.set_address(packet, side, addr) };

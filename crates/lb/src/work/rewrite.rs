@@ -82,6 +82,7 @@ impl<'a> Packet<'a> {
             proto: self.proto,
             is_whole: matches!(self.frag, Frag::No),
             covers: [true; 2], // other packets are refused, see `is_routed`
+            is_partial: false,
         }
     }
 

@@ -94,6 +94,15 @@ pub fn kernel(cache: &Path) -> Result<PathBuf, String> {
     if folder.join("boot").is_dir() { Ok(folder) } else { Err("a Debian kernel".to_owned()) }
 }
 
+/// What a system has besides the usual programs and modules.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra<'a> {
+    /// Modules, in the order in which they are loaded, behind the usual ones.
+    pub modules: &'a [&'a str],
+    /// Libraries that programs load by their paths; the libraries that these need are added.
+    pub libraries: &'a [PathBuf],
+}
+
 impl Image {
     /// The kernel below `kernel`, which [`kernel`] has returned, with a system of busybox, ethtool, ip, the modules
     /// of virtio, and these programs, by the name that each gets in `/bin`. The archive is written to `cache`.
@@ -102,6 +111,20 @@ impl Image {
     /// When a program or a module is missing.
     #[must_use]
     pub fn new(cache: &Path, kernel: &Path, programs: &[(&str, &Path)]) -> Self {
+        Self::with(cache, kernel, programs, &Extra::default())
+    }
+
+    /// As [`Image::new`], with more modules and libraries.
+    ///
+    /// # Panics
+    /// As [`Image::new`].
+    #[must_use]
+    pub fn with(
+        cache: &Path,
+        kernel: &Path,
+        programs: &[(&str, &Path)],
+        extra: &Extra<'_>,
+    ) -> Self {
         let mut archive = Archive::default();
         for folder in ["proc", "sys", "dev", "tmp", "root", "etc", "bin", "sbin", "lib", "lib64"] {
             archive.folder(folder);
@@ -114,12 +137,17 @@ impl Image {
             libraries.extend(libraries_of(&path));
             archive.file(&format!("bin/{name}"), &stripped(cache, &path), true);
         }
+        for library in extra.libraries {
+            libraries.extend(libraries_of(library));
+            libraries.insert(library.clone());
+        }
         for library in libraries {
             let name = library.to_str().unwrap().trim_start_matches('/');
             archive.file(name, &read(&library), true);
         }
         let modules = kernel.join("lib/modules");
-        for module in MODULES {
+        let all: Vec<&str> = MODULES.iter().chain(extra.modules).copied().collect();
+        for module in &all {
             let file =
                 find(&modules, &format!("{module}.ko")).unwrap_or_else(|| panic!("{module}"));
             archive.file(&format!("lib/modules/{module}.ko"), &read(&file), false);
@@ -129,7 +157,7 @@ impl Image {
             archive.link(&format!("bin/{applet}"), "/bin/busybox");
         }
         let init = INIT
-            .replace("@MODULES@", &MODULES.join(" "))
+            .replace("@MODULES@", &all.join(" "))
             .replace("@QUEUES@", &super::QUEUES.to_string());
         archive.file("init", init.as_bytes(), true);
         let system = cache.join(format!("system-{}.cpio", std::process::id()));

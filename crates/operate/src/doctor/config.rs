@@ -1,6 +1,7 @@
 //! The requirements of a configuration on the machine.
 
 use flowyard_config::{PortBody, Setup};
+use flowyard_ports::live::Carries;
 use flowyard_ports::port::live::LiveKind;
 use flowyard_yard::blueprint::Idle;
 
@@ -41,6 +42,8 @@ pub struct Port {
     pub queues: usize,
     /// Whether the port computes checksums that senders on this machine leave out.
     pub completes_checksums: bool,
+    /// The unfinished frames that the port passes on.
+    pub carries: Carries,
 }
 
 impl Wanted {
@@ -59,6 +62,7 @@ impl Wanted {
             kind: port.kind.name().to_owned(),
             queues: port.cores,
             completes_checksums: matches!(&port.kind, LiveKind::AfXdp(xdp) if xdp.completes_checksums),
+            carries: port.carries,
         });
         let dpdk = setup.ports.iter().find_map(|body| match body {
             PortBody::Dpdk(port) => Some(Dpdk {
@@ -117,7 +121,8 @@ mod tests {
         "#;
         let found = Wanted::of(&Config::parse("y.toml", text).unwrap().resolve().unwrap());
         let (interface, kind) = ("eth1".to_owned(), "af_xdp".to_owned());
-        assert_eq!(found.ports, [Port { interface, kind, queues: 2, completes_checksums: false }]);
+        let port = Port { interface, kind, queues: 2, ..Port::default() };
+        assert_eq!(found.ports, [port]);
         let buffer = 2048 + 64 + 64; // bytes, metadata and key
         assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 100_000 * buffer, true));
         assert_eq!(found.pin, [2, 3, 4, 5]);

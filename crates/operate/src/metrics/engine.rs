@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 28] = [
+const HELP: [(&str, &str); 35] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -94,6 +94,28 @@ const HELP: [(&str, &str); 28] = [
         "Counts how often a port was taken down, because the guest on its other side broke the rules of its rings; the log \
          has the reason.",
     ),
+    (
+        "checksum_not_checked",
+        "Counts the received frames without a checksum that could be verified, of ports with bad_checksums.",
+    ),
+    (
+        "checksum_good",
+        "Counts the received frames with correct checksums, of ports with bad_checksums.",
+    ),
+    (
+        "checksum_bad",
+        "Counts the received frames with a wrong checksum, of ports with bad_checksums.",
+    ),
+    (
+        "checksum_partial",
+        "Counts the received frames with a checksum that is not complete yet, of ports with bad_checksums.",
+    ),
+    (
+        "tx_cut",
+        "Counts the transmitted frames that were cut into segments, because their port does not pass on long ones.",
+    ),
+    ("tx_segments", "Counts the segments that left in place of the frames that were cut."),
+    ("tx_checksums", "Counts the checksums that were completed in transmitted frames."),
     (
         "ticks_busy",
         "Counts the ticks (rounds of the core's loop: receive, serve, transmit) that moved at least one frame or message.",

@@ -14,7 +14,7 @@ struct CoreMetric {
     value: fn(&Totals) -> u64,
 }
 
-const CORE: [CoreMetric; 5] = [
+const CORE: [CoreMetric; 6] = [
     CoreMetric {
         name: "switch_frames_total",
         help: "Counts the frames that the switch processed on the core.",
@@ -35,6 +35,12 @@ const CORE: [CoreMetric; 5] = [
         help: "Counts the frames that were sent by the port mapping without entering a queue, a part of \
                switch_mapped_frames_total.",
         value: |totals| totals.front,
+    },
+    CoreMetric {
+        name: "switch_marked_frames_total",
+        help: "Counts the frames whose entry in the port mapping an adapter named by a mark, a part of \
+               switch_mapped_before_queue_frames_total.",
+        value: |totals| totals.marked,
     },
     CoreMetric {
         name: "switch_over_budget_frames_total",

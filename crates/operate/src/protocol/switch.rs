@@ -28,6 +28,9 @@ pub struct SwitchWhy {
     pub cached_on_cores: u32,
     /// The number of cores that answered.
     pub answering_cores: u32,
+    /// What is done for the flow in front of the cores, by XDP or by an adapter, or why it is not; a remark for each core.
+    #[serde(default)]
+    pub in_front: Vec<String>,
     /// A remark for each core whose flow cache is disabled for most frames.
     pub cache_notes: Vec<String>,
 }

@@ -29,11 +29,17 @@ pub use ring::{Fanout, Ring, Seen, Settings};
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::live::{Interface, OpenError, sys as live};
+use flowyard_wire::Offload;
+
+use crate::live::{Carries, Interface, OpenError, sys as live};
 
 /// Transmits frames.
 #[derive(Debug)]
-pub struct Sender(OwnedFd);
+pub struct Sender {
+    fd: OwnedFd,
+    /// Whether each frame has a virtio-net header in front.
+    has_header: bool,
+}
 
 impl Sender {
     /// Maximum number of frames per call.
@@ -45,28 +51,44 @@ impl Sender {
     /// # Errors
     /// When the kernel refuses.
     pub fn open(interface: &Interface, bypass: bool) -> Result<Self, OpenError> {
+        Self::open_for(interface, bypass, Carries::NONE)
+    }
+
+    /// As [`Sender::open`], for frames with offloads that are left to the kernel.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open_for(
+        interface: &Interface,
+        bypass: bool,
+        carries: Carries,
+    ) -> Result<Self, OpenError> {
+        let has_header = carries.csum();
         let fd = packet_socket()?;
         let (doing, level) = (format!("af_packet on '{}'", interface.name), libc::SOL_PACKET);
         let fail = |error| OpenError::os(&doing, &error, CAPABILITY);
         if bypass {
             live::set(&fd, level, libc::PACKET_QDISC_BYPASS, &1).map_err(fail)?;
         }
+        if has_header {
+            live::set(&fd, level, libc::PACKET_VNET_HDR, &1).map_err(fail)?;
+        }
         // A larger send buffer than the default; if that is not permitted, the default remains.
         let _less = live::set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
         live::bind(&fd, &address(interface, 0)).map_err(fail)?;
-        Ok(Self(fd))
+        Ok(Self { fd, has_header })
     }
 
     /// Whether the socket is still bound to the interface with this index. A call that fails is no
     /// evidence that it is not.
     #[must_use]
     pub fn is_bound(&self, index: u32) -> bool {
-        is_bound(&self.0, index)
+        is_bound(&self.fd, index)
     }
 
     /// Clears the error that a change of the interface left on the socket.
     pub fn clear(&mut self) {
-        let _cleared: io::Result<i32> = live::get(&self.0, libc::SOL_SOCKET, libc::SO_ERROR);
+        let _cleared: io::Result<i32> = live::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
     /// Transmits `frames` (at most [`Sender::MOST`]) in order. Returns how many the kernel
@@ -75,7 +97,16 @@ impl Sender {
         &mut self,
         frames: impl Iterator<Item = &'a [u8]>,
     ) -> (usize, Option<io::Error>) {
-        sys::send(&self.0, frames)
+        self.send_unfinished(frames.map(|frame| (Offload::NONE, frame)))
+    }
+
+    /// As [`Sender::send`], with what the kernel is to do to each frame.
+    #[inline]
+    pub fn send_unfinished<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (Offload, &'a [u8])>,
+    ) -> (usize, Option<io::Error>) {
+        sys::send(&self.fd, self.has_header, frames)
     }
 }
 

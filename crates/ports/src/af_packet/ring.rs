@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use libc::{SOL_PACKET, tpacket_req, tpacket2_hdr};
 
+use flowyard_wire::segment::Cut;
+use flowyard_wire::{Offload, Segment};
+
 use super::sys::Slots;
 use super::{CAPABILITY, address, packet_socket};
-use crate::live::offload::{self, Cut, Offload};
+use crate::live::offload;
 use crate::live::sys::{self, Mapping};
 use crate::live::{Interface, OpenError};
 
@@ -56,7 +59,8 @@ struct Found {
     len: usize,
     /// EtherType and tag.
     vlan: Option<[u8; 4]>,
-    offload: Offload,
+    /// `None`: the kernel's description does not fit the frame.
+    offload: Option<Offload>,
     wire_len: u32,
     is_cut: bool,
 }
@@ -68,7 +72,7 @@ pub struct Seen<'a> {
     data: &'a [u8],
     /// EtherType and tag.
     vlan: Option<[u8; 4]>,
-    offload: Offload,
+    offload: Option<Offload>,
     /// The length on the wire, including the VLAN tag.
     pub wire_len: u32,
     /// Whether the frame was truncated for lack of space.
@@ -78,7 +82,7 @@ pub struct Seen<'a> {
 /// Length of the two MAC addresses, which precede the VLAN tag.
 const MACS: usize = 12;
 /// Length of the header that describes pending offloads (struct virtio_net_hdr).
-const VNET: usize = 10;
+const VNET: usize = Offload::VIRTIO_LEN;
 /// The longest possible frame: many coalesced segments (64 KiB), and headers.
 const LONGEST: usize = (1 << 16) + 256;
 /// Size of the receive buffer for frames longer than a slot, in bytes.
@@ -192,7 +196,7 @@ impl Ring {
     fn find(&mut self, header: &tpacket2_hdr) -> Option<Found> {
         let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         let data = self.slots.bytes(self.slot, start, len)?;
-        let vnet = self.slots.bytes(self.slot, start.checked_sub(VNET)?, VNET)?;
+        let vnet = *self.slots.bytes(self.slot, start.checked_sub(VNET)?, VNET)?.first_chunk()?;
         let known = header.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
         let vlan = (known && len >= MACS).then(|| {
             let [a, b] = if header.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
@@ -209,7 +213,7 @@ impl Ring {
             start,
             len,
             vlan,
-            offload: offload(vnet, header.tp_status),
+            offload: Some(Offload::NONE),
             wire_len: header.tp_len + tag,
             is_cut: header.tp_snaplen < header.tp_len,
         };
@@ -232,6 +236,11 @@ impl Ring {
                 (found.len, found.is_cut) = (whole, false);
             }
         }
+        let data = match found.is_long {
+            true => self.long.get(found.start..found.start + found.len)?,
+            false => self.slots.bytes(self.slot, start, found.len)?,
+        };
+        found.offload = Offload::from_virtio(&vnet, data).ok();
         Some(found)
     }
 
@@ -286,23 +295,13 @@ fn request(frames: u32, mtu: u32) -> tpacket_req {
     }
 }
 
-/// Decodes the header of ten bytes before a frame (virtio 1.2 section 5.1.6, in native byte order).
-fn offload(vnet: &[u8], status: u32) -> Offload {
-    let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
-    const NEEDS_SUM: u8 = 1;
-    // Without the flag in the status, the kernel did not write the header.
-    let sum = vnet[0] & NEEDS_SUM != 0 && status & libc::TP_STATUS_CSUMNOTREADY != 0;
-    let cut = matches!(vnet[1] & 0x7f, 1 | 3 | 4 | 5) && word(4) != 0;
-    Offload { checksum: sum.then(|| (word(6), word(8))), segment: cut.then(|| word(4)) }
-}
-
 impl Found {
     const NOTHING: Self = Self {
         is_long: false,
         start: 0,
         len: 0,
         vlan: None,
-        offload: Offload { checksum: None, segment: None },
+        offload: Some(Offload::NONE),
         wire_len: 0,
         is_cut: false,
     };
@@ -312,7 +311,7 @@ impl<'a> Seen<'a> {
     /// A whole frame; `vlan` is its tag, if it is stored separately.
     pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>, offload: Offload) -> Self {
         let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
-        Seen { data, vlan, offload, wire_len, is_cut: false }
+        Seen { data, vlan, offload: Some(offload), wire_len, is_cut: false }
     }
 }
 
@@ -321,10 +320,16 @@ impl Seen<'_> {
     /// if the sender left segmentation to an adapter, `None` if it must be segmented but cannot be.
     #[must_use]
     pub fn cut(&self) -> Option<Option<Cut>> {
-        match self.offload.segment {
-            None => Some(None),
-            Some(size) => Cut::new(self.data, size.into()).map(Some),
+        match self.offload? {
+            Offload { segment: Segment::None, .. } => Some(None),
+            offload => Cut::new(self.data, offload).ok().map(Some),
         }
+    }
+
+    /// What is left to do to the frame, with its tag; `None` if it is to be dropped.
+    #[must_use]
+    pub fn offload(&self) -> Option<Offload> {
+        self.offload?.shifted(if self.vlan.is_some() { 4 } else { 0 })
     }
 
     /// The length of segment `n` of `cut`, or of the whole frame if `cut` is `None`.
@@ -340,6 +345,19 @@ impl Seen<'_> {
         self.data.is_empty()
     }
 
+    /// Writes the frame with its tag, and with what is left to do, into `out`, which must have the length
+    /// [`Seen::len`] of the whole frame.
+    pub fn write_whole(&self, out: &mut [u8]) {
+        let Some(vlan) = self.vlan else { return out.copy_from_slice(self.data) };
+        let (front, rest) = self.data.split_at(self.data.len().min(MACS));
+        let Some((to, more)) = out.split_at_mut_checked(MACS) else { return };
+        to.copy_from_slice(front);
+        if let Some((tag, plain)) = more.split_first_chunk_mut::<4>() {
+            *tag = vlan;
+            plain.copy_from_slice(rest);
+        }
+    }
+
     /// Writes segment `n` of `cut`, or the whole frame if `cut` is `None`, as on the wire into
     /// `out`, which must have the length [`Seen::len`].
     pub fn write(&self, cut: Option<&Cut>, n: usize, out: &mut [u8]) {
@@ -349,10 +367,13 @@ impl Seen<'_> {
             out.len().saturating_sub(self.len(cut, n) - if self.vlan.is_some() { 4 } else { 0 });
         let plain = &mut out[tag..];
         match cut {
-            Some(cut) => cut.write(self.data, n, plain),
+            Some(cut) => {
+                cut.write(self.data, n, plain);
+            }
             None => {
                 plain.copy_from_slice(self.data);
-                if let Some((start, offset)) = self.offload.checksum {
+                if let Some(offload) = self.offload.filter(|all| all.has(Offload::PARTIAL)) {
+                    let (start, offset) = (offload.checksum_start, offload.checksum_offset);
                     offload::complete(plain, start.into(), offset.into());
                 }
             }

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::tpacket2_hdr;
 
+use flowyard_wire::Offload;
+
 use crate::live::sys::{Mapping, check, set};
 
 /// Maximum number of frames per call.
@@ -102,25 +104,35 @@ pub(super) fn listen(fd: &OwnedFd) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
 }
 
-/// sendmmsg(2) on a bound socket; returns how many of `frames` were sent, and the error, if any.
+/// sendmmsg(2) on a bound socket; returns how many of `frames` were sent, and the error, if any. With `has_header`,
+/// each is preceded by the virtio-net header of its offload.
 pub(super) fn send<'a>(
     fd: &OwnedFd,
-    frames: impl Iterator<Item = &'a [u8]>,
+    has_header: bool,
+    frames: impl Iterator<Item = (Offload, &'a [u8])>,
 ) -> (usize, Option<io::Error>) {
     // SAFETY: all zero bytes are a valid message without name, buffers and control data.
     let mut messages: [libc::mmsghdr; MOST] = unsafe { zeroed() };
-    let mut buffers = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
+    let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (mut buffers, mut headers) = ([[none; 2]; MOST], [[0; Offload::VIRTIO_LEN]; MOST]);
+    let slots = buffers.iter_mut().zip(&mut headers).zip(&mut messages);
     let mut count = 0;
-    for ((buffer, message), frame) in buffers.iter_mut().zip(&mut messages).zip(frames) {
-        *buffer = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
-        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (buffer, 1);
+    for (((buffer, header), message), (offload, frame)) in slots.zip(frames) {
+        buffer[1] =
+            libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        if has_header {
+            *header = offload.to_virtio();
+            buffer[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() };
+        }
+        let used = &mut buffer[usize::from(!has_header)..];
+        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (used.as_mut_ptr(), used.len());
         count += 1;
     }
     if count == 0 {
         return (0, None);
     }
-    // SAFETY: `count` messages, each with one buffer that is a borrowed slice; the kernel reads the
-    // slices and writes only into the messages. All outlive the call.
+    // SAFETY: `count` messages, each with a borrowed slice and perhaps a header, which do not move; the kernel
+    // reads these and writes only into the messages. All outlive the call.
     let sent = unsafe {
         libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
     };

@@ -78,6 +78,14 @@ pub fn is_pci(device: &str) -> bool {
 /// The least number of buffers with which DPDK must start for each queue, in addition to its descriptors.
 pub const SPARE_FRAMES: usize = 256;
 
+/// An open port.
+pub struct Opened {
+    /// Both halves, for each core.
+    pub halves: Vec<flowyard_yard::port::Halves>,
+    /// The rules of its adapter.
+    pub rules: Option<Box<dyn flowyard_dpdk::rules::Device + Send>>,
+}
+
 /// Opens both halves of `port` for each of its cores.
 ///
 /// # Errors
@@ -87,7 +95,7 @@ pub fn open(
     port: &DpdkPort,
     _: &flowyard_pool::Pool,
     _: &super::Log,
-) -> Result<Vec<flowyard_yard::port::Halves>, crate::live::OpenError> {
+) -> Result<Opened, crate::live::OpenError> {
     Err(crate::live::OpenError {
         what: format!("port {} needs DPDK, and this flowyard was built without it", port.name),
         fix: BUILD.into(),

@@ -25,12 +25,14 @@ use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_pool::Pool;
 use flowyard_yard::port::{Halves, Received, Rx, Tx};
 
-use crate::live::OpenError;
+use super::Finish;
+use crate::live::{Carries, OpenError};
 use crate::{af_packet, tap};
 
 mod calls;
 mod device;
 mod linux;
+mod long;
 mod packet;
 mod parts;
 mod plan;
@@ -97,21 +99,23 @@ fn open_on<S: System>(
     let place = Place { system, port, pool, log, progress: stall::Progress::new(port.cores) };
     let devices = match &port.kind {
         LiveKind::AfPacket { settings, bypass } => packets(&place, *settings, *bypass),
-        LiveKind::AfXdp(xdp) => xdp::open(&place, xdp),
+        LiveKind::AfXdp(xdp) => xdp::open(&place, xdp).map(|devices| (devices, Carries::NONE)),
         LiveKind::Tap { settings, host_queue } => taps(&place, settings, host_queue),
     };
+    let (devices, carries) = devices?;
     let halves = |device: Shared| {
         let rx: Box<dyn Rx> = Box::new(LiveRx(Arc::clone(&device)));
-        (rx, Box::new(LiveTx(device)) as Box<dyn Tx>)
+        let tx: Box<dyn Tx> = Box::new(LiveTx(device));
+        (rx, Finish::around(tx, carries, port.delivered, pool))
     };
-    Ok(devices?.into_iter().map(halves).collect())
+    Ok(devices.into_iter().map(halves).collect())
 }
 
 fn packets<S: System>(
     place: &Place<'_, S>,
     port_settings: af_packet::Settings,
     bypass: bool,
-) -> Result<Vec<Shared>, OpenError> {
+) -> Result<(Vec<Shared>, Carries), OpenError> {
     let system = place.system;
     let interface = system.find(&place.port.interface)?;
     let count = place.port.cores;
@@ -121,7 +125,7 @@ fn packets<S: System>(
     (0..)
         .zip(rings)
         .map(|(at, ring)| {
-            let sender = system.sender(&interface, bypass)?;
+            let sender = system.sender(&interface, bypass, place.port.carries)?;
             let settings = packet::Settings {
                 system: system.clone(),
                 number: place.port.number,
@@ -129,24 +133,29 @@ fn packets<S: System>(
                 at,
                 rings: count,
                 bypass,
+                carries: place.port.carries,
                 parts: Arc::clone(&parts),
             };
             let monitor = place.monitor(at, &interface, Some(|counts| counts.received))?;
             Ok(Arc::new(Mutex::new(packet::Packet::new(ring, sender, settings, monitor))) as Shared)
         })
-        .collect()
+        .collect::<Result<_, _>>()
+        .map(|devices| (devices, place.port.carries))
 }
 
 fn taps<S: System>(
     place: &Place<'_, S>,
     port_settings: &tap::Settings,
     host_queue: &tap::HostQueue,
-) -> Result<Vec<Shared>, OpenError> {
+) -> Result<(Vec<Shared>, Carries), OpenError> {
     let (system, count) = (place.system, place.port.cores);
     let programs = system.programs(count, host_queue)?;
     let name = &place.port.interface;
-    let queues =
-        system.queues(name, count, &programs).map_err(|error| tap::refused(name, &error))?;
+    let queues = system
+        .queues(name, count, &programs, place.port.carries)
+        .map_err(|error| tap::refused(name, &error))?;
+    // Those that the kernel knows of the ones that were asked for.
+    let carries = queues.0.first().map_or(Carries::NONE, |queue| queue.carries());
     let interface = system.set_up(name, *port_settings)?;
     let silencers = queues.0.iter().map(S::Queue::silencer).collect();
     let parts = Arc::new(parts::Parts::new(silencers));
@@ -168,10 +177,12 @@ fn taps<S: System>(
                 at,
                 queues: count,
                 programs: programs.clone(),
+                carries: place.port.carries,
                 parts: Arc::clone(&parts),
             };
             let tap = tun::Tun::new(queue, settings, monitor);
             Ok(Arc::new(Mutex::new(tap)) as Shared)
         })
-        .collect()
+        .collect::<Result<_, _>>()
+        .map(|devices| (devices, carries))
 }

@@ -187,7 +187,7 @@ fn read(
     if into.len() == LANES || receiver.begin()? == 0 {
         return Ok(());
     }
-    let meta = Meta { time, wire_len: 0, in_port, link: LinkType::Ethernet, copied: 0 };
+    let meta = Meta { time, wire_len: 0, in_port, link: LinkType::Ethernet, ..Meta::default() };
     let mut result = Ok(());
     while into.len() < LANES {
         // Without a buffer the frame stays in the ring, and the peer notices.

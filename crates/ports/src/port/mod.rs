@@ -12,15 +12,19 @@
 
 mod collect;
 pub mod dpdk;
+mod finish;
 pub mod live;
 pub mod memif;
 mod pace;
 mod pcap;
 mod source;
+mod verify;
 pub mod vhost_user;
 
 pub use collect::{Collect, Collected, Sent};
+pub use finish::Finish;
 pub use live::Log;
 pub use pace::{BadPace, Pace};
 pub use pcap::PcapTx;
 pub use source::{Repeat, SourceRx};
+pub use verify::Verify;

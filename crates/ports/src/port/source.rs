@@ -54,10 +54,14 @@ impl SourceRx {
                     // There are buffers and lanes for all frames of a burst: see above.
                     let frames = burst.iter().map(|(record, data)| {
                         let (time, wire_len, link) = (record.time, record.wire_len, record.link);
-                        (Meta { time, wire_len, in_port: self.port, link, copied: 0 }, data)
+                        (Meta { time, wire_len, in_port: self.port, link, ..Meta::default() }, data)
                     });
+                    let (all, before) = (burst.len(), into.len());
                     let Copied { too_long, empty } = pool.copy_batch(into, frames);
                     (got.too_long, got.empty) = (too_long, empty);
+                    // Only buffers of the second size can be missing.
+                    let copied = into.len() - before + (too_long + empty) as usize;
+                    got.no_buffer = all.saturating_sub(copied) as u32;
                 }
                 Err(error) => {
                     self.failed = Some(error.to_string());
@@ -86,7 +90,7 @@ impl SourceRx {
         self.ended = burst.is_empty();
         for (lane, (record, data)) in burst.iter().take(LANES).enumerate() {
             let (time, wire_len, link) = (record.time, record.wire_len, record.link);
-            let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
+            let meta = Meta { time, wire_len, in_port: self.port, link, ..Meta::default() };
             self.times[lane] = time;
             // The pool has buffers for a burst, as checked above, so an error means that the frame
             // is too long.

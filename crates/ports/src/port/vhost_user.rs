@@ -113,7 +113,7 @@ impl Rx for VhostRx {
             wire_len: 0,
             in_port: self.number,
             link: LinkType::Ethernet,
-            copied: 0,
+            ..Meta::default()
         };
         for turn in 0..count {
             let at = self.first + turn;

@@ -6,7 +6,8 @@
 //!       └────────read───> the queue that a program of module `choose` chooses
 //! ```
 //!
-//! Offloads are off: the host completes checksums and segments long frames before they come here.
+//! With offloads, the host leaves checksums and the cutting of long frames to whoever gets the frames, and says so in
+//! a virtio-net header in front of each. Without, it completes checksums and cuts frames before they come here.
 //! An interface that this program created is removed with it; one that existed before remains.
 //!
 //! Invariants: one frame per call, complete or reported as too long.
@@ -16,11 +17,13 @@ mod choose;
 mod sys;
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::live::{Interface, OpenError, is_detached};
+use flowyard_wire::Offload;
+
+use crate::live::{Carries, Interface, OpenError, is_detached};
 pub use choose::HostQueue;
 
 /// Settings of an interface.
@@ -39,6 +42,8 @@ pub struct Queue {
     file: Arc<File>,
     /// The network namespace in which it was attached, if the kernel tells.
     home: Option<(u64, u64)>,
+    /// The unfinished frames that it carries: then each has a virtio-net header in front.
+    carries: Carries,
 }
 
 /// The result of a read.
@@ -62,10 +67,25 @@ impl Queue {
     /// # Errors
     /// The error of the kernel.
     pub fn attach(name: &str, count: usize, programs: &Programs) -> io::Result<(Vec<Self>, u32)> {
+        Self::attach_for(name, count, programs, Carries::NONE)
+    }
+
+    /// As [`Queue::attach`]; the host may leave the offloads of `carries` to the queues, if it can.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn attach_for(
+        name: &str,
+        count: usize,
+        programs: &Programs,
+        carries: Carries,
+    ) -> io::Result<(Vec<Self>, u32)> {
         let one = || {
-            let file = sys::attach(name, count > 1)?;
+            let file = sys::attach(name, count > 1, carries)?;
             let home = sys::namespace(&file);
-            Ok(Self { file: Arc::new(file), home })
+            // Also without any: an existing interface may have those of a process that was killed.
+            let carries = sys::offload(&file, carries)?;
+            Ok(Self { file: Arc::new(file), home, carries })
         };
         let mut first: Self = one()?;
         if count == 1 {
@@ -150,7 +170,36 @@ impl Queue {
         let _none = sys::detach_filter(&self.file);
     }
 
-    /// Reads one frame into `buffer` without waiting.
+    /// The unfinished frames that the queue carries.
+    #[must_use]
+    pub const fn carries(&self) -> Carries {
+        self.carries
+    }
+
+    /// As [`Queue::read`], into `parts` one after the other. Also returns the virtio-net header of the frame; it has
+    /// zeros if the queue carries no unfinished frames. A frame that fills all parts may be longer.
+    ///
+    /// # Errors
+    /// As [`Queue::read`].
+    #[inline]
+    pub fn read_parts(
+        &mut self,
+        parts: [&mut [u8]; 3],
+    ) -> io::Result<(Got, [u8; Offload::VIRTIO_LEN])> {
+        let mut header = [0; Offload::VIRTIO_LEN];
+        let room: usize = parts.iter().map(|part| part.len()).sum();
+        let [a, b, c] = parts.map(IoSliceMut::new);
+        let (got, front) = match self.carries.csum() {
+            true => (
+                (&*self.file).read_vectored(&mut [IoSliceMut::new(&mut header), a, b, c]),
+                Offload::VIRTIO_LEN,
+            ),
+            false => ((&*self.file).read_vectored(&mut [a, b, c]), 0),
+        };
+        Ok((seen(got, front, room)?, header))
+    }
+
+    /// Reads one frame into `buffer` without waiting; the queue carries no unfinished frames.
     ///
     /// # Errors
     /// The error of the kernel: the interface is down, or gone, or the call was interrupted.
@@ -165,7 +214,21 @@ impl Queue {
     /// The error of the kernel.
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        (&*self.file).write(frame).map(drop)
+        self.write_unfinished(Offload::NONE, frame)
+    }
+
+    /// As [`Queue::write`], with what the host is to do to the frame. A queue that carries no unfinished frames writes
+    /// finished ones only.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    #[inline]
+    pub fn write_unfinished(&mut self, offload: Offload, frame: &[u8]) -> io::Result<()> {
+        if !self.carries.csum() {
+            return (&*self.file).write(frame).map(drop);
+        }
+        let header = offload.to_virtio();
+        (&*self.file).write_vectored(&[IoSlice::new(&header), IoSlice::new(frame)]).map(drop)
     }
 }
 
@@ -176,9 +239,15 @@ const MOST_WAITING: u32 = 1 << 16;
 /// As [`Queue::read`].
 #[inline]
 fn read(mut queue: &File, buffer: &mut [u8]) -> io::Result<Got> {
-    match queue.read(buffer) {
+    seen(queue.read(buffer), 0, buffer.len())
+}
+
+/// What a read of a frame says that has `front` bytes in front of it, into `room` bytes.
+#[inline]
+fn seen(result: io::Result<usize>, front: usize, room: usize) -> io::Result<Got> {
+    match result.map(|len| len.saturating_sub(front)) {
         Ok(0) => Ok(Got::Nothing),
-        Ok(len) if len > buffer.len() => Ok(Got::TooLong),
+        Ok(len) if len > room => Ok(Got::TooLong),
         Ok(len) => Ok(Got::Frame(len)),
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
         Err(error) => Err(error),

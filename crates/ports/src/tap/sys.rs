@@ -6,14 +6,21 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use crate::live::Carries;
 use crate::live::sys::{Request, ask, check};
 
 /// Attaches a queue to the interface `name`, which is created if necessary.
-pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
+pub(super) fn attach(name: &str, multi: bool, carries: Carries) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file =
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | if multi { libc::IFF_MULTI_QUEUE } else { 0 };
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+    if multi {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if carries.csum() {
+        flags |= libc::IFF_VNET_HDR;
+    }
     let request = Request::new(name).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let mut request = request.with(&(flags as u16).to_ne_bytes());
     ask(&file, libc::TUNSETIFF as _, &mut request)?;
@@ -22,6 +29,32 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Ok(file)
+}
+
+/// Says which unfinished frames the host may send. Returns what it knows of these: kernels before Linux 6.2 do not
+/// leave UDP segmentation to a TAP.
+pub(super) fn offload(queue: &File, carries: Carries) -> io::Result<Carries> {
+    let mut flags = 0;
+    if carries.csum() {
+        flags |= libc::TUN_F_CSUM;
+    }
+    if carries.tso() {
+        flags |= libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    }
+    let uso = if carries.uso() { libc::TUN_F_USO4 | libc::TUN_F_USO6 } else { 0 };
+    let set = |flags: libc::c_uint| {
+        // SAFETY: the request takes a number.
+        check(unsafe {
+            libc::ioctl(queue.as_raw_fd(), libc::TUNSETOFFLOAD, flags as libc::c_ulong)
+        })
+    };
+    match set(flags | uso) {
+        Err(error) if uso != 0 && error.raw_os_error() == Some(libc::EINVAL) => {
+            set(flags)?;
+            Ok(Carries::new(carries.csum(), carries.tso(), false))
+        }
+        result => result.map(|_| carries),
+    }
 }
 
 /// The name of the interface that `queue` is attached to; `None` if it was detached with [`detach`].

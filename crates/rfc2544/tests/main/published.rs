@@ -1,5 +1,6 @@
 //! Comparison with published data, which is not part of this repository.
 
+use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::search::Goal;
 use flowyard_rfc2544::search::mlr::{Class, Stats, classify, conditional_throughput};
 use flowyard_rfc2544::traffic::Model;
@@ -9,10 +10,36 @@ use flowyard_testkit::harness::{self, Need};
 use serde_json::Value;
 
 const MLR: &str = "vectors/mlrsearch_load_classification.json";
+const OFFLOADS: &str = "vectors/offload_vectors.json";
 
 flowyard_testkit::tests! {
     loads_are_classified_as_in_the_draft needs [Need::Shared(MLR)],
+    maximum_rates_are_those_of_the_standards needs [Need::Shared(OFFLOADS)],
     workloads_are_those_of_homa needs [Need::Shared("models/homa_w1.tsv")],
+}
+
+/// The maximum rate of each medium at each frame size. An interval is a whole number of picoseconds, rounded up.
+fn maximum_rates_are_those_of_the_standards() {
+    let text = std::fs::read(harness::shared(OFFLOADS)).unwrap();
+    let vectors: Value = serde_json::from_slice(&text).unwrap();
+    let mut compared = 0;
+    for (medium, rates) in vectors["max_frame_rate"].as_object().unwrap() {
+        let gbit: u64 = medium.strip_suffix('G').unwrap().parse().unwrap();
+        let line = Line { bps: gbit * 1_000_000_000 };
+        for (size, rate) in rates.as_object().unwrap() {
+            let rate = rate.as_f64().unwrap();
+            let interval = line.max_load(size.parse().unwrap()).interval_ps as f64;
+            // The published rates have three decimals.
+            let exact = 1e12 / rate;
+            let error = exact * 0.0006 / rate;
+            assert!(
+                (exact - error..exact + 1.0 + error).contains(&interval),
+                "{medium} {size}: {interval} ps, not {exact}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 65, "only {compared} rates");
 }
 
 /// The load classification of the code in draft-ietf-bmwg-mlrsearch.

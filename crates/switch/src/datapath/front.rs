@@ -40,7 +40,8 @@ impl Datapath {
             return Lanes::NONE;
         }
         let before = batch.actions;
-        let missed = self.mapping.lookup(batch, lanes);
+        let marked = self.by_mark(batch, lanes, now);
+        let missed = self.mapping.lookup(batch, lanes.without(marked));
         let mut alive = Lanes::NONE;
         for lane in lanes.without(missed) {
             let Action { mark, counter, .. } = batch.actions[lane];

@@ -9,6 +9,9 @@
 //! The key in front has the 5-tuple, the MAC addresses and the port of receipt ([`MASK`]). If rules examine more than that,
 //! nothing is put, because frames of one 5-tuple could differ in whether they are answered, and overtake each other.
 //!
+//! A front may mark frames instead of answering them (rules in adapters). The mark is the number of the flow, which names
+//! the entry here, so the port mapping is not looked up. The frame's key is compared with the entry's all the same.
+//!
 //! Invariants: every answered frame is counted once, in the flow entries that its path had when it was put, also if these
 //! were removed meanwhile. Before changes are reported as being in force, what they affect is removed and counted.
 //! Thread-safety: owned by one core.
@@ -16,11 +19,13 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use flowyard_frame::{Batch, FlowKey, Lanes, To};
+use flowyard_flow::table::marked;
+use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
 use flowyard_openflow::change::Entry as Flow;
 use flowyard_yard::front::{AFTER, Change, Entry, Front, Seen};
 
 use super::{Datapath, walk};
+use crate::key::Key;
 
 /// What distinguishes flows in front.
 pub const MASK: FlowKey =
@@ -51,6 +56,18 @@ pub(super) struct Fronted {
     leaving: VecDeque<(u64, u32, One)>,
     /// Frames that are not counted at their ports yet.
     moved: Vec<Moved>,
+    /// By number, if the front marks frames: the entries that marks name.
+    marks: Vec<Mark>,
+}
+
+/// An entry that a mark names.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    key: FlowKey,
+    /// The answer of the port mapping; a drop if there is no entry.
+    action: Action,
+    /// When it was named last.
+    used: u64,
 }
 
 /// An entry. It is small, because all entries are looked at again and again.
@@ -73,6 +90,12 @@ struct Of {
     flows: Box<[Arc<Flow>]>,
 }
 
+impl Mark {
+    /// No entry.
+    const NONE: Self =
+        Self { key: FlowKey::ZERO, action: Action { to: To::DROP, counter: 0, mark: 0 }, used: 0 };
+}
+
 /// Frames that were answered in front.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moved {
@@ -82,6 +105,28 @@ pub struct Moved {
     pub to: u16,
     /// Their number, their bytes, and when the last of them came.
     pub seen: Seen,
+}
+
+impl Fronted {
+    /// Marks with this number name `mark` from here on, if the front marks frames.
+    fn name(&mut self, number: u32, mark: Mark) {
+        if self.front.answers() {
+            return;
+        }
+        let at = number as usize;
+        if at >= self.marks.len() {
+            self.marks.resize(at + 1, Mark::NONE);
+        }
+        self.marks[at] = mark;
+    }
+
+    /// Removes an entry from the front.
+    fn unname(&mut self, number: u32) {
+        if let Some(mark) = self.marks.get_mut(number as usize) {
+            *mark = Mark::NONE;
+        }
+        self.front.remove(number);
+    }
 }
 
 impl Datapath {
@@ -96,6 +141,7 @@ impl Datapath {
             changed: None,
             leaving: VecDeque::new(),
             moved: Vec::new(),
+            marks: Vec::new(),
         }));
     }
 
@@ -114,7 +160,7 @@ impl Datapath {
         for lane in lanes {
             let (key, action) = (batch.keys[lane].masked(&MASK), batch.actions[lane]);
             let To::Port(to) = action.to else { continue };
-            if it.keys.contains(&key) || !it.front.reaches(to) || !it.front.reaches(key.in_port) {
+            if it.keys.contains(&key) || !it.front.takes(key.in_port, to) {
                 continue;
             }
             it.keys.insert(key);
@@ -126,12 +172,62 @@ impl Datapath {
                 |number: &u32| Some(Arc::clone(&entries.get(*number as usize)?.as_ref()?.entry));
             let flows = self.cache.path(path).flows.iter().filter_map(flow).collect();
             if let Some(number) = it.front.put(&[entry], now) {
+                it.name(number, Mark { key, action, used: now });
                 let of = Box::new(Of { key, path, half, to, flows });
                 it.flows.insert(number, One { used: now, counted: Seen::default(), of });
             } else if it.keys.len() > it.flows.len() + REFUSED {
                 it.keys = it.flows.values().map(|one| one.of.key).collect();
             }
         }
+    }
+
+    /// Answers the frames of `lanes` whose mark names an entry; returns these lanes.
+    #[inline]
+    pub(super) fn by_mark(&mut self, batch: &mut Batch, lanes: Lanes, now: u64) -> Lanes {
+        let Some(it) = &mut self.fronted else { return Lanes::NONE };
+        if it.marks.is_empty() || !self.mapping.mask().is_within(&MASK) {
+            return Lanes::NONE;
+        }
+        let mut found = Lanes::NONE;
+        for lane in lanes {
+            let Some(number) = marked::flow(batch.frames[lane].mark) else { continue };
+            let Some(entry) = it.marks.get_mut(number as usize) else { continue };
+            if !entry.action.to.is_drop() && entry.key == batch.keys[lane].masked(&MASK) {
+                batch.actions[lane] = entry.action;
+                entry.used = now;
+                found = found.with(lane);
+            }
+        }
+        self.totals.marked += u64::from(found.count());
+        found
+    }
+
+    /// What the front does for flows with these fields, in words for the user; empty if there is no front.
+    pub(super) fn ahead(&self, key: &Key) -> Vec<String> {
+        let Some(it) = &self.fronted else { return Vec::new() };
+        let is_same = |flow: &FlowKey| {
+            let mut other = Key::default();
+            other.add_plain(flow);
+            other.is_same_flow(key)
+        };
+        let put = it.flows.iter().filter(|(_, one)| is_same(&one.of.key));
+        let mut all: Vec<String> = put.map(|(number, _)| it.front.state(*number)).collect();
+        if all.is_empty() {
+            let entry = |key: &FlowKey| {
+                let (macs, change) = (None, Change::None);
+                Entry { key: *key, port: 0, macs, hop: false, change, mtu: 0 }
+            };
+            let refused = it.keys.iter().filter(|flow| is_same(flow));
+            let why = refused.filter_map(|flow| it.front.why_not(&entry(flow)));
+            all.extend(why.take(1).map(|why| format!("it is not in the adapter: {why}")));
+        }
+        if all.is_empty() {
+            all.push(
+                "it was not offered: the port mapping of this core has sent no frame of it lately"
+                    .into(),
+            );
+        }
+        all
     }
 
     /// Counts frames of some entries.
@@ -151,7 +247,10 @@ impl Datapath {
         for (number, one) in it.flows.range_mut(next..).take(most) {
             if self.count_fronted(&*it.front, *number, one, &mut it.moved) {
                 one.used = now;
-            } else if now.saturating_sub(one.used) > IDLE {
+            } else if now.saturating_sub(
+                one.used.max(it.marks.get(*number as usize).map_or(0, |mark| mark.used)),
+            ) > IDLE
+            {
                 idle.push(*number);
             }
             last = Some(*number);
@@ -160,7 +259,7 @@ impl Datapath {
             it.next = last.map_or(0, |last| last + 1);
         }
         for number in idle {
-            it.front.remove(number);
+            it.unname(number);
             if let Some(one) = it.flows.remove(&number) {
                 it.keys.remove(&one.of.key);
                 it.leaving.push_back((now, number, one));
@@ -224,7 +323,7 @@ impl Datapath {
         let is_over = |one: &One| all || self.cache.alive(one.of.path, one.of.half).is_none();
         let over: Vec<u32> =
             it.flows.iter().filter(|(_, one)| is_over(one)).map(|(number, _)| *number).collect();
-        over.iter().for_each(|number| it.front.remove(*number));
+        over.iter().for_each(|number| it.unname(*number));
         if !over.is_empty() {
             it.front.settle();
         }

@@ -91,6 +91,7 @@ impl Datapath {
             miss: path.miss,
             answer: self.answer(&path, open),
             is_known,
+            ahead: self.ahead(key),
             rest: pause.map(|(known, of)| Rest { one_in: Watch::ONE_IN, known, of }),
         }
     }

@@ -13,6 +13,20 @@ use flowyard_openflow::Field;
 use super::Key;
 
 impl Key {
+    /// Whether both have the same protocol, addresses and ports of IPv4.
+    pub(crate) fn is_same_flow(&self, other: &Self) -> bool {
+        let fields = [
+            Field::IpProto,
+            Field::Ipv4Src,
+            Field::Ipv4Dst,
+            Field::TcpSrc,
+            Field::TcpDst,
+            Field::UdpSrc,
+            Field::UdpDst,
+        ];
+        fields.into_iter().all(|field| self.bits(field) == other.bits(field))
+    }
+
     /// Adds the fields of a plain frame whose key in the yard is `key`.
     pub(crate) fn add_plain(&mut self, key: &FlowKey) {
         let address = |of: &[u8; 16]| u128::from(u32::from_be_bytes([of[0], of[1], of[2], of[3]]));

@@ -28,7 +28,7 @@ impl From<Net> for flowyard_wire::Net {
 impl From<Layout> for edit::Packet {
     fn from(layout: Layout) -> Self {
         let Layout { net, l3, l4, end, proto, whole: is_whole, .. } = layout;
-        Self { net: net.into(), l3, l4, end, proto, is_whole, covers: [true; 2] }
+        Self { net: net.into(), l3, l4, end, proto, is_whole, covers: [true; 2], is_partial: false }
     }
 }
 

@@ -10,7 +10,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Agreed, Buffer, DriverRing, Ram};
-use crate::device::{EVENT_INDEX, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PROTOCOL};
+use crate::device::{EVENT_INDEX, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PACKED, PROTOCOL};
 
 /// What an adapter is to be like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// An adapter with everything that the device offers.
+    /// An adapter with everything that the device offers with split rings.
     #[must_use]
     pub const fn new(pairs: usize, size: u16) -> Self {
         Self { pairs, size, buffer: 256, agreed: Agreed::ALL }
@@ -81,7 +81,8 @@ impl Adapter {
         Self::new(Frontend::from_stream(stream, 2 * wish.pairs as u64), wish)
     }
 
-    fn new(mut front: Frontend, wish: Wish) -> Self {
+    /// The messages about features.
+    fn greet(front: &mut Frontend, wish: Wish) {
         let agreed = wish.agreed;
         front.set_owner().unwrap();
         let offered = front.get_features().unwrap();
@@ -90,6 +91,7 @@ impl Adapter {
             (MODERN, agreed.modern),
             (INDIRECT, agreed.indirect),
             (EVENT_INDEX, agreed.event_index),
+            (PACKED, agreed.packed),
             (MULTI_QUEUE, wish.pairs > 1),
             (PROTOCOL, true),
         ];
@@ -105,13 +107,18 @@ impl Adapter {
         front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         assert!(front.get_queue_num().unwrap() >= wish.pairs as u64);
         front.set_features(wanted).unwrap();
+    }
+
+    fn new(mut front: Frontend, wish: Wish) -> Self {
+        let agreed = wish.agreed;
+        Self::greet(&mut front, wish);
         let count = usize::from(wish.size);
         let lane = 64 * count + count * (wish.buffer.max(TRANSMIT) + 64) + 4096;
         let len = (2 * wish.pairs * lane).next_multiple_of(8192);
         let mut ram = Ram::new(len, 2);
         let lanes = (0..2 * wish.pairs)
             .map(|at| Lane {
-                ring: DriverRing::new(&mut ram, wish.size, agreed.event_index),
+                ring: DriverRing::new(&mut ram, wish.size, agreed),
                 buffers: ram.take(count * if at % 2 == 0 { wish.buffer } else { TRANSMIT }, 64),
                 owner: vec![0; count],
                 free: Vec::new(),
@@ -142,17 +149,7 @@ impl Adapter {
     /// # Panics
     /// When a message is refused.
     pub fn start(&mut self) {
-        let region = |place: crate::memory::RegionPlace| VhostUserMemoryRegionInfo {
-            guest_phys_addr: place.guest,
-            memory_size: place.len,
-            userspace_addr: place.user,
-            mmap_offset: place.offset,
-            mmap_handle: self.ram.fd().as_raw_fd(),
-        };
-        let regions: Vec<_> = self.ram.places().into_iter().map(region).collect();
-        self.front.set_mem_table(&regions).unwrap();
-        for at in 0..self.lanes.len() {
-            let lane = &mut self.lanes[at];
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
             lane.ring.reset(&self.ram);
             lane.free = (0..self.wish.size).collect();
             if at % 2 == 0 {
@@ -167,6 +164,40 @@ impl Adapter {
                     );
                 }
             }
+        }
+        self.parts.iter_mut().for_each(|part| *part = (0, Vec::new()));
+        let bases: Vec<_> = self.lanes.iter().map(|lane| lane.ring.base().into()).collect();
+        self.resume(&bases);
+    }
+
+    /// Connects again to a device that was killed and has been started again. The rings are as they were, and
+    /// the front end knows only where they began.
+    ///
+    /// # Panics
+    /// When a message is refused.
+    pub fn reconnect(&mut self, path: &Path) {
+        self.front = Frontend::connect(path, 2 * self.wish.pairs as u64).unwrap();
+        Self::greet(&mut self.front, self.wish);
+        let bases: Vec<_> = self.lanes.iter().map(|lane| lane.ring.base().into()).collect();
+        self.resume(&bases);
+    }
+
+    /// Starts the device with the rings as they are, which it continues at `bases`, of which the library sends
+    /// the lower halves, as DPDK does.
+    ///
+    /// # Panics
+    /// When a message is refused.
+    pub fn resume(&mut self, bases: &[u32]) {
+        let region = |place: crate::memory::RegionPlace| VhostUserMemoryRegionInfo {
+            guest_phys_addr: place.guest,
+            memory_size: place.len,
+            userspace_addr: place.user,
+            mmap_offset: place.offset,
+            mmap_handle: self.ram.fd().as_raw_fd(),
+        };
+        let regions: Vec<_> = self.ram.places().into_iter().map(region).collect();
+        self.front.set_mem_table(&regions).unwrap();
+        for (at, (lane, base)) in self.lanes.iter().zip(bases).enumerate() {
             let [descriptors, available, used] = lane.ring.parts().map(|part| self.ram.user(part));
             let config = VringConfigData {
                 queue_max_size: self.wish.size,
@@ -179,12 +210,11 @@ impl Adapter {
             };
             self.front.set_vring_num(at, self.wish.size).unwrap();
             self.front.set_vring_addr(at, &config).unwrap();
-            self.front.set_vring_base(at, 0).unwrap();
+            self.front.set_vring_base(at, *base as u16).unwrap();
             self.front.set_vring_call(at, &lane.call).unwrap();
             self.front.set_vring_kick(at, &lane.kick).unwrap();
             self.front.set_vring_enable(at, true).unwrap();
         }
-        self.parts.iter_mut().for_each(|part| *part = (0, Vec::new()));
     }
 
     /// Stops all rings, as a front end does when the driver resets its device. Returns where they stopped.

@@ -5,15 +5,21 @@
 
 mod driver;
 mod front;
+mod packed;
+mod ram;
+mod split;
 
-pub use driver::{Buffer, DriverRing, Ram};
+pub use driver::DriverRing;
 pub use front::{Adapter, Wish};
+pub use packed::PackedRing;
+pub use ram::{Buffer, Ram};
+pub use split::SplitRing;
 
 use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::receive::Receiver;
-use crate::ring::{Ring, RingPlace, Rules};
+use crate::ring::{RingPlace, Rules};
 use crate::send::Sender;
 use crate::violation::Violation;
 
@@ -28,11 +34,16 @@ pub struct Agreed {
     pub indirect: bool,
     /// VIRTIO_RING_F_EVENT_IDX.
     pub event_index: bool,
+    /// VIRTIO_F_RING_PACKED.
+    pub packed: bool,
 }
 
 impl Agreed {
-    /// Everything that the device offers.
-    pub const ALL: Self = Self { mergeable: true, modern: true, indirect: true, event_index: true };
+    /// Everything that the device offers with split rings.
+    pub const ALL: Self =
+        Self { mergeable: true, modern: true, indirect: true, event_index: true, packed: false };
+    /// The same with packed rings.
+    pub const PACKED: Self = Self { packed: true, ..Self::ALL };
 
     const fn rules(self) -> Rules {
         Rules {
@@ -40,6 +51,7 @@ impl Agreed {
             modern: self.modern,
             indirect: self.indirect,
             event_index: self.event_index,
+            packed: self.packed,
         }
     }
 
@@ -71,7 +83,7 @@ impl Device {
         parts: [u64; 3],
         agreed: Agreed,
     ) -> Result<Receiver, Violation> {
-        Ok(Receiver::new(self.ring(size, parts, agreed)?, 1, false))
+        Receiver::new(&self.0, place(size, parts), agreed.rules(), 1, false)
     }
 
     /// The half that fills the ring whose parts are at these addresses.
@@ -79,11 +91,11 @@ impl Device {
     /// # Errors
     /// When the ring is not possible.
     pub fn sender(&self, size: u32, parts: [u64; 3], agreed: Agreed) -> Result<Sender, Violation> {
-        Ok(Sender::new(self.ring(size, parts, agreed)?, 0))
+        Sender::new(&self.0, place(size, parts), agreed.rules(), 0)
     }
+}
 
-    fn ring(&self, size: u32, parts: [u64; 3], agreed: Agreed) -> Result<Ring, Violation> {
-        let [descriptors, available, used] = parts;
-        Ring::new(&self.0, RingPlace { size, descriptors, available, used }, agreed.rules())
-    }
+const fn place(size: u32, parts: [u64; 3]) -> RingPlace {
+    let [descriptors, available, used] = parts;
+    RingPlace { size, descriptors, available, used, base: None }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `FLOWYARD_BINARY` names another build of the command than `target/release/flowyard`; `FLOWYARD_ROUNDS`
-//! another number of kills than 10.
+//! another number of kills than 10. Each fifth of them is one of a guest, or each one with the number that
+//! `FLOWYARD_GUESTS` gives.
 
 mod guests;
 mod testpmd;
@@ -44,7 +45,13 @@ fn main() -> std::process::ExitCode {
 
 /// How often something is killed.
 fn rounds() -> usize {
-    std::env::var("FLOWYARD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
+    number_of("FLOWYARD_ROUNDS", 10)
+}
+
+/// A number of the environment, which is not 0.
+fn number_of(name: &str, default: usize) -> usize {
+    let value = std::env::var(name).ok().and_then(|text| text.parse().ok());
+    value.filter(|value| *value > 0).unwrap_or(default)
 }
 
 /// Nanoseconds since a moment in the past.

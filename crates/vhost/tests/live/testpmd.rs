@@ -8,12 +8,20 @@ use std::time::Duration;
 
 use flowyard_testkit::note;
 
-use crate::yard::{Yard, config, dropped, number};
+use crate::yard::{FORWARD, Yard, config, dropped, number};
 use crate::{now, rounds};
 
 flowyard_testkit::tests! {
     frames_between_two_testpmds_are_conserved,
     a_testpmd_that_is_killed_is_replaced,
+}
+
+/// The rings of an adapter.
+#[derive(Clone, Copy)]
+struct Rings {
+    /// Queue pairs.
+    queues: u16,
+    packed: bool,
 }
 
 /// A testpmd at its prompt.
@@ -25,8 +33,9 @@ struct Testpmd {
 
 impl Testpmd {
     /// With a virtio-user adapter at `socket`, where it listens itself if `listens`.
-    fn start(socket: &Path, name: &str, listens: bool, queues: u16, mode: &str) -> Self {
-        let (server, paired) = (u8::from(listens), queues.to_string());
+    fn start(socket: &Path, name: &str, listens: bool, rings: Rings, mode: &str) -> Self {
+        let Rings { queues, packed } = rings;
+        let (server, paired, packed) = (u8::from(listens), queues.to_string(), u8::from(packed));
         // Without a terminal, only the prompt would be written at once.
         let mut command = Command::new("stdbuf");
         command
@@ -35,7 +44,7 @@ impl Testpmd {
             .arg(format!("--file-prefix={name}{}", std::process::id()))
             .arg("--vdev")
             .arg(format!(
-                "net_virtio_user0,path={},server={server},queues={queues},queue_size=1024",
+                "net_virtio_user0,path={},server={server},queues={queues},queue_size=1024,packed_vq={packed}",
                 socket.display()
             ))
             .args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=8192"])
@@ -96,17 +105,31 @@ impl Drop for Testpmd {
     }
 }
 
-/// Two adapters with this number of queues: a generator in the west, a sink in the east that sends everything
-/// back.
+/// A generator in the west, and a sink in the east, with rings of each layout on either side.
 fn frames_between_two_testpmds_are_conserved() {
-    for queues in [1, 2] {
+    for (queues, west, east) in [
+        (1, false, false),
+        (2, false, false),
+        (1, true, true),
+        (2, true, true),
+        (2, true, false),
+        (2, false, true),
+    ] {
         let folder = tempfile::tempdir().unwrap();
-        let mut yard = Yard::start(folder.path(), &config(folder.path(), "client", "busy"));
+        let text = config(folder.path(), "client", "busy", FORWARD);
+        let mut yard = Yard::start(folder.path(), &text);
+        let names = [west, east].map(|packed| if packed { "packed" } else { "split" });
+        let [west, east] = [west, east].map(|packed| Rings { queues, packed });
         let mut east =
-            Testpmd::start(&folder.path().join("east.sock"), "east", true, queues, "rxonly");
+            Testpmd::start(&folder.path().join("east.sock"), "east", true, east, "rxonly");
         let mut west =
-            Testpmd::start(&folder.path().join("west.sock"), "west", false, queues, "txonly");
-        yard.wait_for("", &format!("{queues} queues to transmit (mergeable buffers), {queues}"), 2);
+            Testpmd::start(&folder.path().join("west.sock"), "west", false, west, "txonly");
+        for (port, layout) in ["west", "east"].into_iter().zip(names) {
+            let ready = format!(
+                "{queues} queues to transmit (mergeable buffers), {queues} to receive, {layout} rings"
+            );
+            yard.wait_for(port, &ready, 1);
+        }
         east.say("start", "packet forwarding");
         let from = now();
         west.say("start", "packet forwarding");
@@ -122,7 +145,7 @@ fn frames_between_two_testpmds_are_conserved() {
         let (rx, tx) = (of("rx_frames"), of("tx_frames"));
         let rate = |frames: u64| frames as f64 / time.as_secs_f64() / 1e6;
         note!(
-            "{queues} queues: {sent} frames sent, {rx} received by the yard, {tx} transmitted, {got} received by \
+            "{queues} queues, {names:?}: {sent} frames sent, {rx} received by the yard, {tx} transmitted, {got} received by \
              the sink in {time:.1?}: {:.2} and {:.2} million a second",
             rate(sent),
             rate(got)
@@ -136,15 +159,16 @@ fn frames_between_two_testpmds_are_conserved() {
 
 fn a_testpmd_that_is_killed_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let mut yard = Yard::start(folder.path(), &config(folder.path(), "client", "busy"));
-    let mut east = Testpmd::start(&folder.path().join("east.sock"), "east", true, 1, "rxonly");
+    let mut yard = Yard::start(folder.path(), &config(folder.path(), "client", "busy", FORWARD));
+    let east = Rings { queues: 1, packed: false };
+    let mut east = Testpmd::start(&folder.path().join("east.sock"), "east", true, east, "rxonly");
     east.say("start", "packet forwarding");
     for round in 1..=rounds() {
         let mut west = Testpmd::start(
             &folder.path().join("west.sock"),
             &format!("w{round}"),
             false,
-            1,
+            Rings { queues: 1, packed: round % 2 == 0 },
             "txonly",
         );
         yard.wait_for("west", "the guest's driver is ready", round);

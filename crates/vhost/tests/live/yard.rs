@@ -20,8 +20,23 @@ pub(crate) fn has_binary() -> Result<(), String> {
     binary().map(drop).ok_or_else(|| missing.to_owned())
 }
 
+/// Work that sends what comes by one port out by the other one.
+pub(crate) const FORWARD: &str = r#"
+[work]
+kind = "forward"
+ports = { west = "east", east = "west" }
+"#;
+
+/// A switch that learns which station is behind which port.
+pub(crate) const SWITCH: &str = r#"
+[work]
+kind = "switch"
+[switch]
+flows = ["priority=0,actions=NORMAL"]
+"#;
+
 /// A configuration with two ports: `west` listens, and `east` connects or listens.
-pub(crate) fn config(folder: &Path, east: &str, idle: &str) -> String {
+pub(crate) fn config(folder: &Path, east: &str, idle: &str, work: &str) -> String {
     format!(
         r#"
         [yard]
@@ -41,9 +56,7 @@ pub(crate) fn config(folder: &Path, east: &str, idle: &str) -> String {
         name = "q"
         order = "direct"
         consumers = [0]
-        [work]
-        kind = "forward"
-        ports = {{ west = "east", east = "west" }}
+        {work}
         "#,
         folder.join("west.sock"),
         folder.join("east.sock"),
@@ -104,7 +117,7 @@ impl Yard {
     }
 
     /// Kills it with signal 9.
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

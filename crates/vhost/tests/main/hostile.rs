@@ -4,11 +4,13 @@ use flowyard_vhost::guest::{Agreed, Buffer, Device, DriverRing, Ram};
 use flowyard_vhost::{Got, Sent, Violation};
 use proptest::prelude::*;
 
-const SIZE: u16 = 8;
+pub(crate) const SIZE: u16 = 8;
+/// Without event indices.
+pub(crate) const PLAIN: Agreed = Agreed { event_index: false, ..Agreed::ALL };
 
-fn ring(event_index: bool) -> (Ram, DriverRing, [u64; 3]) {
+pub(crate) fn ring(agreed: Agreed) -> (Ram, DriverRing, [u64; 3]) {
     let mut ram = Ram::new(4 * 8192, 2);
-    let ring = DriverRing::new(&mut ram, SIZE, event_index);
+    let ring = DriverRing::new(&mut ram, SIZE, agreed);
     let parts = ring.parts().map(|part| ram.user(part));
     (ram, ring, parts)
 }
@@ -62,7 +64,7 @@ fn each_broken_rule_is_named() {
     ];
     for transmits in [true, false] {
         for (agreed, descriptors, (head, index), wanted) in cases {
-            let (ram, ring, parts) = ring(agreed.event_index);
+            let (ram, ring, parts) = ring(*agreed);
             for (number, (at, len, flags, next)) in descriptors.iter().enumerate() {
                 // Short buffers, so that a frame for the guest needs all of a chain.
                 let flags = flags | if transmits { 0 } else { WRITE };
@@ -96,8 +98,8 @@ fn each_broken_rule_is_named() {
 
 #[test]
 fn buffers_of_the_wrong_direction_and_short_headers_are_refused() {
-    let (ram, mut ring, parts) = ring(false);
-    let agreed = Agreed { event_index: false, ..Agreed::ALL };
+    let (ram, mut ring, parts) = ring(PLAIN);
+    let agreed = PLAIN;
     let device = Device::new(&ram);
     let buffer = |is_for_writing, len| Buffer { at: 16_384, len, is_for_writing };
     let mut to = [0; 64];
@@ -119,9 +121,9 @@ fn buffers_of_the_wrong_direction_and_short_headers_are_refused() {
 
 #[test]
 fn rings_outside_of_memory_are_refused() {
-    let (ram, _, [descriptors, available, used]) = ring(false);
+    let (ram, _, [descriptors, available, used]) = ring(PLAIN);
     let device = Device::new(&ram);
-    let agreed = Agreed { event_index: false, ..Agreed::ALL };
+    let agreed = PLAIN;
     let of = |size, parts| device.receiver(size, parts, agreed).map(drop).unwrap_err().to_string();
     let end = ram.user(4 * 8192);
     for (size, parts, wanted) in [
@@ -144,8 +146,8 @@ fn rings_outside_of_memory_are_refused() {
 /// A file that is truncated while it is used is noticed, and the process lives.
 #[test]
 fn a_truncated_file_is_noticed() {
-    let (ram, mut ring, parts) = ring(false);
-    let agreed = Agreed { event_index: false, ..Agreed::ALL };
+    let (ram, mut ring, parts) = ring(PLAIN);
+    let agreed = PLAIN;
     ring.add(&ram, &[Buffer { at: 16_384, len: 100, is_for_writing: false }], None).unwrap();
     let mut receiver = Device::new(&ram).receiver(SIZE.into(), parts, agreed).unwrap();
     let mut other = Device::new(&ram).sender(SIZE.into(), parts, agreed).unwrap();
@@ -160,7 +162,7 @@ fn a_truncated_file_is_noticed() {
     // either.
     let _any = other.begin();
     assert_eq!(other.begin(), Err(Violation::Lost));
-    let (ram, _, parts) = self::ring(false);
+    let (ram, _, parts) = self::ring(PLAIN);
     let mut healthy = Device::new(&ram).receiver(SIZE.into(), parts, agreed).unwrap();
     assert_eq!(healthy.begin(), Ok(0), "other guests are not harmed");
 }
@@ -171,10 +173,11 @@ proptest! {
     fn any_memory_is_harmless(
         words in prop::collection::vec((0_usize..400, any::<u64>()), 1..60),
         near in prop::collection::vec((0_usize..8, 0_u64..33_000, 0_u32..3000, 0_u16..8, 0_u16..9), 0..8),
-        heads in any::<[u8; 8]>(), index in 0_u16..12, agreed in any::<(bool, bool, bool, bool)>(),
+        heads in any::<[u8; 8]>(), index in 0_u16..12, agreed in any::<[bool; 4]>(),
     ) {
-        let agreed = Agreed { mergeable: agreed.0, modern: agreed.1, indirect: agreed.2, event_index: agreed.3 };
-        let (ram, ring, parts) = ring(agreed.event_index);
+        let [mergeable, modern, indirect, event_index] = agreed;
+        let agreed = Agreed { mergeable, modern, indirect, event_index, packed: false };
+        let (ram, ring, parts) = ring(agreed);
         for (at, word) in words {
             ram.write(at, &word.to_ne_bytes());
         }

@@ -6,13 +6,33 @@ use flowyard_vhost::guest::{Agreed, Buffer, Device, DriverRing, Ram};
 use flowyard_vhost::{Got, Sent};
 use proptest::prelude::*;
 
-/// Entries of the rings.
+/// Entries of split rings.
 const SIZE: u16 = 16;
+/// Entries of packed rings, which need no power of two.
+const PACKED: u16 = 13;
 
 fn agreed() -> impl Strategy<Value = Agreed> {
-    any::<(bool, bool, bool, bool)>().prop_map(|(mergeable, modern, indirect, event_index)| {
-        Agreed { mergeable, modern, indirect, event_index }
+    any::<[bool; 5]>().prop_map(|[mergeable, modern, indirect, event_index, packed]| Agreed {
+        mergeable,
+        modern,
+        indirect,
+        event_index,
+        packed,
     })
+}
+
+const fn size(agreed: Agreed) -> u16 {
+    if agreed.packed { PACKED } else { SIZE }
+}
+
+/// Whether the driver wants a call after `used` chains with `slots` descriptors, if it asked for one after
+/// `more` chains of a split ring or descriptors of a packed one.
+const fn is_called(agreed: Agreed, more: Option<u16>, used: usize, slots: usize) -> bool {
+    let units = if agreed.packed { slots } else { used };
+    match more {
+        None => used > 0,
+        Some(more) => agreed.event_index && units > more as usize,
+    }
 }
 
 /// The addresses of a ring's parts in the front end.
@@ -31,16 +51,22 @@ proptest! {
     #[test]
     fn frames_of_the_guest_arrive_in_order(
         agreed in agreed(),
-        steps in prop::collection::vec((lengths(), any::<bool>(), 0_usize..4, 40_usize..200), 1..120),
+        steps in prop::collection::vec((lengths(), any::<bool>(), 0_usize..4, 40_usize..200, prop::option::of(0_u16..4), any::<bool>()), 1..120),
     ) {
         let mut ram = Ram::new(2 * 4096 * 16, 2);
-        let mut ring = DriverRing::new(&mut ram, SIZE, agreed.event_index);
-        let mut device = Device::new(&ram).receiver(SIZE.into(), parts(&ram, &ring), agreed).unwrap();
+        let size = size(agreed);
+        let mut ring = DriverRing::new(&mut ram, size, agreed);
+        let open = |ram: &Ram, ring: &DriverRing| Device::new(ram).receiver(size.into(), parts(ram, ring), agreed).unwrap();
+        let mut device = open(&ram, &ring);
         // Buffers around the border of the two regions.
         let place = 4096 * 16 - 4000;
         let mut model = VecDeque::new();
         let (mut number, mut at) = (0_u8, place);
-        for (cuts, in_table, reads, room) in steps {
+        for (cuts, in_table, reads, room, more, restarts) in steps {
+            if restarts {
+                // As after the process was killed: another device continues where this one ended.
+                device = open(&ram, &ring);
+            }
             let total: usize = cuts.iter().sum();
             let table = ram_table(number);
             let mut buffers = Vec::new();
@@ -52,7 +78,8 @@ proptest! {
                 at += len;
             }
             let is_indirect = in_table && agreed.indirect;
-            let fits = ring.free() >= if is_indirect { 1 } else { cuts.len() };
+            let slots = if is_indirect { 1 } else { cuts.len() };
+            let fits = ring.free() >= slots;
             // No buffer of a frame that waits is overwritten: at most 16 frames of 480 bytes wait.
             if total >= agreed.header() && model.len() < 12 {
                 let mut from = 0;
@@ -63,33 +90,37 @@ proptest! {
                 let head = ring.add(&ram, &buffers, is_indirect.then_some(table));
                 prop_assert_eq!(head.is_some(), fits);
                 if let Some(head) = head {
-                    model.push_back((head, bytes[agreed.header()..].to_vec()));
+                    model.push_back((head, bytes[agreed.header()..].to_vec(), slots));
                     number = number.wrapping_add(1);
                 }
             }
-            prop_assert!(!ring.wants_kick(&ram) || agreed.event_index, "this side polls");
-            prop_assert_eq!(usize::from(device.begin().unwrap()), model.len());
+            prop_assert!(!ring.wants_kick(&ram) || agreed.event_index && !agreed.packed, "this side polls");
+            let waiting = model.iter().map(|(_, _, slots)| if agreed.packed { *slots } else { 1 });
+            prop_assert_eq!(usize::from(device.begin().unwrap()), waiting.sum::<usize>());
+            if let Some(more) = more {
+                ring.delay_calls(&ram, more);
+            }
             let mut taken = Vec::new();
+            let mut slots = 0;
             let mut to = vec![0; room];
             for _ in 0..reads {
                 let got = device.read(&mut to).unwrap();
-                let Some((head, frame)) = model.pop_front() else {
+                let Some((head, frame, count)) = model.pop_front() else {
                     prop_assert_eq!(got, None);
                     break;
                 };
                 taken.push(head);
-                let wanted = match frame.len() {
-                    0 => Got::Empty,
-                    len if len <= room => Got::Frame(len),
-                    _ => Got::TooLong,
-                };
+                slots += count;
+                prop_assert_eq!(ring.used(&ram), None, "nothing is shown before the end of a burst");
+                let wanted = got_of(frame.len(), room);
                 prop_assert_eq!(got, Some(wanted));
                 if wanted == Got::Frame(frame.len()) {
                     prop_assert_eq!(&to[..frame.len()], &frame[..]);
                 }
             }
             let calls = device.finish();
-            prop_assert_eq!(calls, !taken.is_empty(), "the driver allows calls");
+            prop_assert_eq!(calls, is_called(agreed, more, taken.len(), slots));
+            ring.allow_calls(&ram);
             for head in taken {
                 prop_assert_eq!(ring.used(&ram), Some((head, 0)));
             }
@@ -102,15 +133,20 @@ proptest! {
     #[test]
     fn frames_for_the_guest_fill_its_buffers(
         agreed in agreed(),
-        steps in prop::collection::vec((prop::collection::vec((lengths(), any::<bool>()), 0..3), prop::collection::vec(1_usize..600, 0..4)), 1..60),
+        steps in prop::collection::vec((prop::collection::vec((lengths(), any::<bool>()), 0..3), prop::collection::vec(1_usize..600, 0..4), prop::option::of(0_u16..4), any::<bool>()), 1..60),
     ) {
         let mut ram = Ram::new(2 * 4096 * 16, 2);
-        let mut ring = DriverRing::new(&mut ram, SIZE, agreed.event_index);
-        let mut device = Device::new(&ram).sender(SIZE.into(), parts(&ram, &ring), agreed).unwrap();
+        let size = size(agreed);
+        let mut ring = DriverRing::new(&mut ram, size, agreed);
+        let open = |ram: &Ram, ring: &DriverRing| Device::new(ram).sender(size.into(), parts(ram, ring), agreed).unwrap();
+        let mut device = open(&ram, &ring);
         let place = 4096 * 16 - 6000;
         let (mut number, mut at) = (0_u8, place);
-        let mut model: VecDeque<(u16, Vec<Buffer>)> = VecDeque::new();
-        for (chains, frames) in steps {
+        let mut model: VecDeque<Waiting> = VecDeque::new();
+        for (chains, frames, more, restarts) in steps {
+            if restarts {
+                device = open(&ram, &ring);
+            }
             for (cuts, in_table) in chains {
                 let mut buffers = Vec::new();
                 for len in cuts {
@@ -121,30 +157,20 @@ proptest! {
                 number = number.wrapping_add(1);
                 let table = (in_table && agreed.indirect).then_some(ram_table(number));
                 if let Some(head) = ring.add(&ram, &buffers, table) {
-                    model.push_back((head, buffers));
+                    let slots = if table.is_some() { 1 } else { buffers.len() };
+                    model.push_back((head, buffers, slots));
                 }
             }
-            prop_assert_eq!(usize::from(device.begin().unwrap()), model.len());
+            prop_assert_eq!(usize::from(device.begin().unwrap()), ahead(&model, agreed));
+            if let Some(more) = more {
+                ring.delay_calls(&ram, more);
+            }
             let mut written = Vec::new();
             for len in frames {
                 number = number.wrapping_add(1);
                 let frame: Vec<u8> = (0..len).map(|byte| (byte as u8) ^ number).collect();
                 let total = agreed.header() + len;
-                let room = |chain: &(u16, Vec<Buffer>)| chain.1.iter().map(|buffer| buffer.len).sum::<usize>();
-                // How many chains it needs.
-                let mut needed = 0;
-                let mut sum = 0;
-                while sum < total && needed < model.len() && (needed == 0 || agreed.mergeable) {
-                    sum += room(&model[needed]);
-                    needed += 1;
-                }
-                let wanted = if sum >= total {
-                    Sent::Done
-                } else if model.is_empty() || agreed.mergeable && model.len() < usize::from(SIZE) {
-                    Sent::Full
-                } else {
-                    Sent::TooLong
-                };
+                let (wanted, needed) = fate(&model, agreed, total);
                 prop_assert_eq!(device.write(&frame).unwrap(), wanted);
                 if wanted == Sent::Done {
                     let mut header = vec![0; agreed.header()];
@@ -156,25 +182,68 @@ proptest! {
                 }
             }
             let calls = device.finish();
-            prop_assert_eq!(calls, !written.is_empty());
+            let all = || written.iter().flat_map(|(chains, _)| chains);
+            prop_assert_eq!(calls, is_called(agreed, more, all().count(), all().map(|chain| chain.2).sum()));
+            ring.allow_calls(&ram);
             for (chains, bytes) in written {
-                let mut rest = &bytes[..];
-                for (head, buffers) in chains {
-                    let room: usize = buffers.iter().map(|buffer| buffer.len).sum();
-                    prop_assert_eq!(ring.used(&ram), Some((head, room.min(rest.len()))));
-                    for buffer in buffers {
-                        let (now, later) = rest.split_at(rest.len().min(buffer.len));
-                        let mut there = vec![0; now.len()];
-                        ram.read(buffer.at, &mut there);
-                        prop_assert_eq!(&there[..], now);
-                        rest = later;
-                    }
-                }
-                prop_assert!(rest.is_empty());
+                has_received(&ram, &mut ring, &chains, &bytes);
             }
             prop_assert_eq!(ring.used(&ram), None);
         }
     }
+}
+
+/// A chain that waits in a ring for the guest: its name, its buffers, and the descriptors of the ring in it.
+type Waiting = (u16, Vec<Buffer>, usize);
+
+/// What the device sees ahead: chains, or descriptors of a packed ring.
+fn ahead(model: &VecDeque<Waiting>, agreed: Agreed) -> usize {
+    model.iter().map(|chain| if agreed.packed { chain.2 } else { 1 }).sum()
+}
+
+/// What becomes of a frame of `len` bytes.
+const fn got_of(len: usize, room: usize) -> Got {
+    match len {
+        0 => Got::Empty,
+        _ if len <= room => Got::Frame(len),
+        _ => Got::TooLong,
+    }
+}
+
+fn room(buffers: &[Buffer]) -> usize {
+    buffers.iter().map(|buffer| buffer.len).sum()
+}
+
+/// What becomes of a frame of `total` bytes with its header, and how many chains it needs.
+fn fate(model: &VecDeque<Waiting>, agreed: Agreed, total: usize) -> (Sent, usize) {
+    let (mut needed, mut sum) = (0, 0);
+    while sum < total && needed < model.len() && (needed == 0 || agreed.mergeable) {
+        sum += room(&model[needed].1);
+        needed += 1;
+    }
+    let may_come = agreed.mergeable && ahead(model, agreed) < usize::from(size(agreed));
+    let sent = match (sum >= total, model.is_empty() || may_come) {
+        (true, _) => Sent::Done,
+        (false, true) => Sent::Full,
+        (false, false) => Sent::TooLong,
+    };
+    (sent, needed)
+}
+
+/// The driver gets these chains back, with `bytes` in their buffers.
+fn has_received(ram: &Ram, ring: &mut DriverRing, chains: &[Waiting], bytes: &[u8]) {
+    let mut rest = bytes;
+    for (head, buffers, _) in chains {
+        assert_eq!(ring.used(ram), Some((*head, room(buffers).min(rest.len()))));
+        for buffer in buffers {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len));
+            let mut there = vec![0; now.len()];
+            ram.read(buffer.at, &mut there);
+            assert_eq!(there, now);
+            rest = later;
+        }
+    }
+    assert!(rest.is_empty());
 }
 
 /// The position of an indirect table, which no other frame that waits uses.

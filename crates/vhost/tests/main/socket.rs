@@ -144,10 +144,15 @@ fn wait_for(lines: &Lines, what: &str) {
 fn frames_pass_in_both_roles_with_all_features() {
     let folder = tempfile::tempdir().unwrap();
     for role in [Role::Server, Role::Client] {
-        for at in 0..16_u8 {
+        for at in 0..32_u8 {
             let bit = |number: u8| at >> number & 1 != 0;
-            let agreed =
-                Agreed { mergeable: bit(0), modern: bit(1), indirect: bit(2), event_index: bit(3) };
+            let agreed = Agreed {
+                mergeable: bit(0),
+                modern: bit(1),
+                indirect: bit(2),
+                event_index: bit(3),
+                packed: bit(4),
+            };
             // Without mergeable buffers a frame needs one buffer.
             let buffer = if agreed.mergeable { 256 } else { 1024 };
             let wish = Wish { buffer, agreed, ..Wish::new(2, 64) };
@@ -159,7 +164,7 @@ fn frames_pass_in_both_roles_with_all_features() {
                 Some(listener) => Adapter::accept(listener, wish),
                 None => Adapter::connect(&path, wish),
             };
-            pass(&mut adapter, 2, 0..2000);
+            pass(&mut adapter, 2, 0..1000);
             assert!(adapter.calls(0) > 0 && adapter.calls(1) > 0, "the driver wanted calls");
             let wanted = if agreed.event_index { 2 } else { 0 };
             let kicks = (0..2).filter(|pair| adapter.wants_kick(*pair)).count();
@@ -187,30 +192,71 @@ fn a_guest_may_have_fewer_or_more_queues_than_there_are_cores() {
     }
 }
 
+/// Adapters with rings of both layouts.
+const LAYOUTS: [Agreed; 2] = [Agreed::ALL, Agreed::PACKED];
+
 #[test]
 fn a_guest_resets_its_device_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("s");
-    let (port, _) = port(&path, Role::Server, 2);
-    let _running = Running::new(port);
-    let mut adapter = Adapter::connect(&path, Wish::new(2, 64));
-    for round in 0..50 {
-        pass(&mut adapter, 2, round * 200..(round + 1) * 200);
-        // All that was available was used.
-        let bases = adapter.stop();
-        assert_eq!((bases[1], bases[3]), (100, 100), "frames that each pair has transmitted");
-        adapter.start();
+    for agreed in LAYOUTS {
+        let path = folder.path().join("s");
+        let (port, _) = port(&path, Role::Server, 2);
+        let _running = Running::new(port);
+        let mut adapter = Adapter::connect(&path, Wish { agreed, ..Wish::new(2, 64) });
+        for round in 0..50 {
+            pass(&mut adapter, 2, round * 200..(round + 1) * 200);
+            // All that was available was used.
+            let bases = adapter.stop();
+            if agreed.packed {
+                assert!(
+                    bases.iter().all(|base| base >> 16 == base & 0xFFFF),
+                    "nothing is in flight"
+                );
+            } else {
+                let frames = if round % 2 == 0 { 100 } else { 200 };
+                assert_eq!((bases[1], bases[3]), (frames, frames), "since the last reset");
+            }
+            if round % 2 == 0 {
+                adapter.resume(&bases);
+            } else {
+                adapter.start();
+            }
+        }
+    }
+}
+
+/// A device that is killed leaves nothing behind but the rings.
+#[test]
+fn a_device_that_is_killed_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    for agreed in LAYOUTS {
+        let path = folder.path().join("s");
+        let mut adapter = None;
+        for round in 0..30 {
+            let (port, _) = port(&path, Role::Server, 2);
+            let _running = Running::new(port);
+            let wish = Wish { agreed, ..Wish::new(2, 64) };
+            let adapter = adapter.get_or_insert_with(|| Adapter::connect(&path, wish));
+            if round > 0 {
+                adapter.reconnect(&path);
+            }
+            pass(adapter, 2, round * 77..(round + 1) * 77);
+        }
     }
 }
 
 #[test]
 fn a_disabled_queue_gets_nothing_and_its_frames_are_dropped() {
+    LAYOUTS.into_iter().for_each(disable);
+}
+
+fn disable(agreed: Agreed) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let (mut port, lines) = port(&path, Role::Server, 1);
     let mut adapter = std::thread::scope(|scope| {
         let guest = scope.spawn(|| {
-            let mut adapter = Adapter::connect(&path, Wish::new(2, 64));
+            let mut adapter = Adapter::connect(&path, Wish { agreed, ..Wish::new(2, 64) });
             adapter.enable(1, false);
             adapter
         });

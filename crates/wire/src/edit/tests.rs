@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use flowyard_testkit::Rng;
+use flowyard_testkit::stacks::Stack;
 use proptest::prelude::*;
 
 use super::*;
@@ -195,7 +197,7 @@ proptest! {
         if !matches!(step, Step::Data(..)) {
             let headers = Headers::parse(LinkType::Ethernet, &bytes);
             // DCCP and UDP-Lite are not verified.
-            let want = if [33, 136].contains(&proto) { Verdict::Unknown } else { Verdict::Bad };
+            let want = if [33, 136].contains(&proto) { Verdict::NotChecked } else { Verdict::Bad };
             prop_assert_eq!(headers.transport_checksum(&bytes), want);
         }
     }
@@ -215,6 +217,7 @@ proptest! {
             proto: [proto::TCP, proto::UDP, proto::SCTP, proto::ICMP][usize::from(net / 4 % 4)],
             is_whole: net & 0x80 != 0,
             covers: [net & 0x40 != 0; 2],
+            is_partial: false,
         };
         let mut bytes = random;
         match step {
@@ -426,5 +429,41 @@ fn fields_of_the_link_and_ip_headers() {
         set_eth_dst(&mut bytes[8..], 1, [4; 6]);
         set_eth_src(&mut bytes[8..], 1, [5; 6]);
         assert_eq!(bytes[8..22], [3, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, old[21]]);
+    }
+}
+
+proptest! {
+    /// A frame with a partial checksum is changed and then completed, or the other way round: the same comes of it.
+    #[test]
+    fn a_partial_checksum_follows_addresses(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..4),
+    ) {
+        let stack = Stack { tunnels: Vec::new(), ..Stack::random(&mut Rng::new(seed), 300) };
+        let (mut frame, mut whole) = (stack.partial(), stack.frame());
+        let offset = if stack.tcp { 16 } else { 6 };
+        let offload = Offload {
+            flags: Offload::PARTIAL,
+            checksum_start: stack.l4() as u16,
+            checksum_offset: offset,
+            ..Offload::NONE
+        };
+        let headers = Headers::parse(LinkType::Ethernet, &frame);
+        let packet = Packet::of(&headers, &frame);
+        let partial = packet.with_offload(offload, 0);
+        prop_assert!(partial.is_partial && !packet.with_offload(offload, 1).is_partial);
+        prop_assert!(!packet.with_offload(Offload::NONE, 0).is_partial);
+        for step in &steps {
+            apply(step, &packet, &mut whole, &mut Vec::new());
+            apply(step, &partial, &mut frame, &mut Vec::new());
+        }
+        prop_assert!(crate::offload::complete(&mut frame, offload));
+        let field = stack.l4() + usize::from(offset);
+        for bytes in [&mut frame, &mut whole] {
+            if bytes[field..field + 2] == [0, 0] {
+                bytes[field..field + 2].fill(0xff); // the same sum
+            }
+        }
+        prop_assert_eq!(frame, whole);
     }
 }

@@ -4,16 +4,20 @@ use flowyard_testkit::harness;
 
 mod edges;
 mod etherparse;
+mod fc;
 mod headers;
 mod oracle;
 mod robust;
+mod vectors;
 
 flowyard_testkit::tests! {
     mod edges,
     mod etherparse,
+    mod fc,
     mod headers,
     mod oracle,
     mod robust,
+    mod vectors,
 }
 
 fn main() -> std::process::ExitCode {

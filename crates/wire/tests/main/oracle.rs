@@ -9,7 +9,7 @@ mod reasons;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fields::{Column, Verdicts, fields};
+use fields::{Column, PARTIAL, Verdicts, fields};
 use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
 use flowyard_testkit::harness::{Need, shared};
 use flowyard_wire::{Headers, LinkType, Net};
@@ -112,7 +112,13 @@ fn differences<'a>(case: &Case<'_>, row: &[&'a str]) -> Vec<Difference<'a>> {
         let theirs = list(column as usize + 4);
         // tshark: 0 bad, 1 good, 2 not verified, 3 absent, 4 absent against the rules.
         let agree = |(ours, theirs): (&String, &&str)| {
-            ours == theirs || *theirs == "2" || (*theirs == "4" && ours == "0")
+            let bad = ours == "0" || *ours == PARTIAL.to_string();
+            match *theirs {
+                "0" | "4" => bad,
+                "2" => true,
+                "3" => ours == "2",
+                theirs => ours == theirs,
+            }
         };
         if ours.len() == theirs.len() && !ours.iter().zip(&theirs).all(agree) {
             differences.push(Difference { column, ours, theirs });

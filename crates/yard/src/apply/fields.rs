@@ -1,7 +1,7 @@
 //! Operations that change header fields in place, with [`flowyard_wire::edit`].
 
-use flowyard_wire::Headers;
 use flowyard_wire::edit::{self, Packet, Side, tags};
+use flowyard_wire::{Headers, Offload};
 
 use super::Op;
 use crate::counters::DropReason;
@@ -14,9 +14,10 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The fields of `bytes`, whose headers are `headers`.
-    pub(super) fn of(headers: &Headers, bytes: &[u8]) -> Self {
-        Self { eth: headers.eth.map(|eth| eth as usize), packet: Packet::of(headers, bytes) }
+    /// The fields of `bytes`, whose headers are `headers`, and of which `offload` is left to do.
+    pub(super) fn of(headers: &Headers, bytes: &[u8], offload: Offload) -> Self {
+        let packet = Packet::of(headers, bytes).with_offload(offload, 0);
+        Self { eth: headers.eth.map(|eth| eth as usize), packet }
     }
 
     /// Applies `op` to the bytes.

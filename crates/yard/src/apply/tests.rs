@@ -382,3 +382,54 @@ fn a_batch_goes_through_the_lists_its_actions_name() {
     assert_eq!(pool.bytes(&batch.frames[0])[6..12], [2; 6]);
     batch.drain().for_each(|frame| pool.put(frame));
 }
+
+/// A checksum that is completed after a list ran is the one that a list makes of a frame with a complete one: it follows
+/// addresses, and nothing that is summed up later.
+#[test]
+fn a_partial_checksum_follows_the_pseudo_header_only() {
+    let v6 = |n: u16| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n));
+    let v4 = |n: u8| IpAddr::from([10, 0, n, 1]);
+    for (proto, at) in [(proto::TCP, 16), (proto::UDP, 6)] {
+        for (from, to, other) in [(v4(1), v4(2), v4(200)), (v6(1), v6(2), v6(0xabcd))] {
+            let key = FlowKey::five_tuple(proto, from, 40_000, to, 80);
+            let whole = Build::new(&key).payload(&[0x5a; 99]).bytes();
+            let l4 = Headers::parse(LinkType::Ethernet, &whole).l4 as usize;
+            let field = l4 + at..l4 + at + 2;
+            // All words but the pseudo header are summed up later: their sum is taken out of the checksum.
+            let complete = |bytes: &mut [u8]| {
+                let sum = checksum::Sum::ZERO.bytes(&bytes[l4..]).finish();
+                bytes[field.clone()].copy_from_slice(&sum.to_be_bytes());
+            };
+            let mut partial = whole.clone();
+            partial[field.clone()].fill(0);
+            let rest = checksum::Sum::ZERO.bytes(&partial[l4..]).finish();
+            let full = u16::from_be_bytes([whole[field.start], whole[field.start + 1]]);
+            let pseudo = checksum::Sum::ZERO.word(u64::from(!full)).word(u64::from(rest)).finish();
+            partial[field.clone()].copy_from_slice(&(!pseudo).to_be_bytes());
+            let ops = [
+                Op::SetDst(other),
+                Op::PushVlan { tpid: 0x8100, tci: 5 },
+                Op::SetSrc(other),
+                Op::SetSport(7),
+                Op::DecTtl,
+                Op::PopVlan,
+                Op::SetDport(65_000),
+            ];
+            let offload = flowyard_wire::Offload {
+                flags: flowyard_wire::Offload::PARTIAL,
+                checksum_start: l4 as u16,
+                checksum_offset: at as u8,
+                ..flowyard_wire::Offload::NONE
+            };
+            let mut pool = Pool::new(2, 256);
+            let mut frame = pool.copy(&partial, Meta { offload, ..Meta::default() }).unwrap();
+            List::new(ops, To::DROP).run(&mut frame, &mut 0, &pool).unwrap();
+            assert_eq!(pool.meta(&frame).offload, offload);
+            let mut got = pool.bytes(&frame).to_vec();
+            complete(&mut got);
+            let wanted = run(&whole, LinkType::Ethernet, &ops, 256, &mut 0).unwrap();
+            assert_eq!(got, wanted, "{proto} {from}");
+            pool.put(frame);
+        }
+    }
+}

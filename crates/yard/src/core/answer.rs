@@ -5,7 +5,7 @@
 use flowyard_flow::learn::elephant::Seen;
 
 use super::Core;
-use super::parts::{LEARNT, PROMOTED, RULES, USER};
+use super::parts::{LEARNT, MARKED, PROMOTED, RULES, USER};
 use crate::question::{Answer, Ask, Question, TableState, Tables};
 
 impl Core {
@@ -50,6 +50,8 @@ impl Core {
                 LEARNT => "learnt".into(),
                 RULES => "rules".into(),
                 PROMOTED => "promoted".into(),
+                MARKED if !entry.has_marks => continue,
+                MARKED => "marked".into(),
                 _ => format!("table {at}"),
             };
             let (entries, capacity) = table.occupancy().unzip();

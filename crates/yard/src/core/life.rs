@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flowyard_flow::table::{Rules, Wildcard};
+use flowyard_flow::table::{Marked, Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
-use super::parts::{Bin, LEARNT, PROMOTED, RULES, USER, order};
+use super::parts::{Bin, LEARNT, MARKED, PROMOTED, RULES, USER, order_behind};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
@@ -36,6 +36,11 @@ impl Core {
         let (copies, failed) = self.to_ports.copies();
         counters.copies = copies;
         counters.drops.add(DropReason::NoBuffer.code(), failed);
+        for finished in self.exits.iter().map(|exit| exit.tx.finished()) {
+            counters.tx_cut += finished.frames;
+            counters.tx_segments += finished.segments;
+            counters.tx_checksums += finished.checksums;
+        }
         counters
     }
 
@@ -239,6 +244,10 @@ impl Core {
         if let Some(lists) = &reload.lists {
             self.entry.lists = Arc::clone(lists); // together with the entries that name them
         }
+        if let Some(marks) = &reload.marks {
+            // With the entries that they name: an earlier mark is ignored from here on.
+            self.entry.steer.replace(MARKED, Box::new(Marked::new(Arc::clone(marks))));
+        }
         for edit in &reload.exact {
             self.edit(USER, *edit);
         }
@@ -369,7 +378,8 @@ impl Entry {
 
     /// Replaces the rules.
     pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
-        self.steer.set_order(order(self.cache.is_some(), !table.is_empty(), self.splits));
+        let has = (self.cache.is_some(), !table.is_empty(), self.splits);
+        self.steer.set_order(&order_behind(self.has_marks, has));
         let mask = self.cache.unwrap_or(FlowKey::ZERO);
         self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }

@@ -106,7 +106,9 @@ impl Observers {
                 continue;
             }
             // Asked once more, alone: the walk of a batch does not say which table answered.
+            let mark = frame.mark;
             let Some(one) = tracer.one(&key, hash) else { return };
+            one.frames[0].mark = mark;
             let table = entry.steer.ask(one);
             let action = one.actions[0];
             let entry = entry.steer.is_last(table).then(|| hash & entry.steer.spread.mask());

@@ -28,6 +28,8 @@ pub(crate) const LEARNT: usize = 1;
 pub(crate) const RULES: usize = 2;
 /// Flows that are split over cores.
 pub(crate) const PROMOTED: usize = 3;
+/// The user's entries and rules that an adapter has named on the frame.
+pub(crate) const MARKED: usize = 4;
 
 /// The order in which tables are asked. The user's tables come first; the learnt table comes before the
 /// rules only where it repeats their answers. Unused tables are not asked.
@@ -40,6 +42,17 @@ pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'st
         (false, true, false) => &[USER, RULES, LEARNT],
         (false, true, true) => &[USER, RULES, PROMOTED, LEARNT],
     }
+}
+
+/// As [`order`], behind the table of marked entries if there is one.
+pub(crate) fn order_behind(
+    has_marks: bool,
+    (is_cache, has_rules, splits): (bool, bool, bool),
+) -> Vec<usize> {
+    let mut all = Vec::with_capacity(5);
+    all.extend(has_marks.then_some(MARKED));
+    all.extend(order(is_cache, has_rules, splits));
+    all
 }
 
 /// Where frames enter: ports, and the tables that say where they go.
@@ -55,6 +68,8 @@ pub(crate) struct Entry {
     pub(crate) cache: Option<FlowKey>,
     /// Whether flows may be split over cores.
     pub(crate) splits: bool,
+    /// Whether adapters mark frames with the user's entries.
+    pub(crate) has_marks: bool,
     /// The user's counters that table entries name.
     pub(crate) tally: Tally,
     /// Action lists that table entries name.

@@ -21,6 +21,7 @@ fn yard(buffers: usize) -> Yard {
         full: Full::Hold,
         consumers: vec![0],
         fan: None,
+        numbered: None,
     };
     let port = |window| place("p", flowyard_queue::new(Order::Direct, 1, window));
     let orders = [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic];

@@ -51,6 +51,15 @@ fn ends(line: &Line) -> Sent {
     Sent { out: a.out + b.out, back: a.back + b.back, lost: a.lost + b.lost }
 }
 
+/// The configuration of the line. The yard passes on no long frames: each segment is counted and watched.
+fn text(line: &Line) -> String {
+    let text = line.plan.text();
+    let off = |text: String, kind: &str| {
+        text.replace(kind, &format!("{kind}\noffload = {{ csum = false }}"))
+    };
+    off(off(text, "kind = \"af_packet\""), "kind = \"tap\"")
+}
+
 /// A line without segmentation offloads, on which the kernel keeps the order: with GRO on, a veth receives
 /// frames by queue, and not on the CPU on which the sender happens to run.
 fn line(plan: Plan) -> Line {
@@ -75,7 +84,7 @@ fn line(plan: Plan) -> Line {
 
 /// Starts the command, and waits until both hosts reach each other.
 fn start(line: &Line) -> Live {
-    let mut live = Live::start(line.yard(), &line.plan.text());
+    let mut live = Live::start(line.yard(), &text(line));
     if line.plan.kind == Kind::Tap {
         wait_until("the tap", || line.a.run("ip link show tap0").status.success());
         line.a.sh("ip link set tap0 txqueuelen 20000");
@@ -209,7 +218,7 @@ fn tap_on_two_cores() {
 fn reordering_is_detected() {
     let _alone = alone();
     let line = line(Plan { cores: 2, order: "unordered", ..Plan::of(Kind::Packet) });
-    let text = line.plan.text().replace("kind = \"forward\"", "kind = \"forward\"\ncost_ns = 3000");
+    let text = text(&line).replace("kind = \"forward\"", "kind = \"forward\"\ncost_ns = 3000");
     let live = Live::start(line.yard(), &text);
     wait_until("an answer through the yard", || {
         line.a.run("ping -c 1 -W 1 10.9.0.2").status.success()

@@ -8,6 +8,7 @@ mod chaos;
 mod fan;
 mod injected;
 mod interfaces;
+mod ipsec;
 mod learners;
 mod lives;
 mod rebalance;
@@ -24,6 +25,7 @@ use yards::{Case, Kind, Options};
 flowyard_testkit::tests! {
     mod fan,
     mod injected,
+    mod ipsec,
     mod learners,
     mod lives,
     mod rebalance,

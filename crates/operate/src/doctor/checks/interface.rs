@@ -1,6 +1,6 @@
 //! Checks of the interfaces that ports are opened on.
 
-use super::text::{join, list};
+use super::text::{join, list, version};
 use crate::doctor::config::{Port, Wanted};
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, QueueCounts};
@@ -21,7 +21,8 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
             false => Finding::new(&about("tap"), "/dev/net/tun does not exist", why)
                 .problem("modprobe tun; mkdir -p /dev/net && mknod /dev/net/tun c 10 200"),
         };
-        return std::iter::once(device).chain(other_than_tap(machine, name)).collect();
+        let others = other_than_tap(machine, name).into_iter().chain(passed_on(machine, port));
+        return std::iter::once(device).chain(others).collect();
     }
     let folder = format!("/sys/class/net/{name}");
     let there = machine.list("/sys/class/net").iter().any(|entry| entry == name);
@@ -109,6 +110,33 @@ fn uplink(machine: &dyn Machine, name: &str) -> Option<Finding> {
     })
 }
 
+const LONG: &str =
+    "a long frame passes in one piece and is cut where a port, or the next adapter, cannot take it";
+
+/// The first kernel that leaves UDP segmentation to a TAP.
+const TAP_USO: (u32, u32) = (6, 2);
+
+/// What a port of kind "tap" passes on unfinished.
+fn passed_on(machine: &dyn Machine, port: &Port) -> Option<Finding> {
+    let release = machine.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let is_old = version(release.trim()).is_some_and(|version| version < TAP_USO);
+    let carries = port.carries;
+    let words =
+        [("csum", carries.csum()), ("tso", carries.tso()), ("uso", carries.uso() && !is_old)];
+    let words: Vec<_> =
+        words.into_iter().filter(|(_, is_on)| *is_on).map(|(word, _)| word).collect();
+    if words.is_empty() {
+        return None;
+    }
+    let about = format!("offload {}", port.interface);
+    let found =
+        Finding::new(&about, format!("the host leaves to the port: {}", words.join(", ")), LONG);
+    Some(match carries.uso() && is_old {
+        true => found.warn("use Linux 6.2 or later for uso"),
+        false => found,
+    })
+}
+
 fn offloads(machine: &dyn Machine, port: &Port, is_veth: bool) -> Finding {
     let name = &port.interface;
     let about = format!("offload {name}");
@@ -134,6 +162,13 @@ fn offloads(machine: &dyn Machine, port: &Port, is_veth: bool) -> Finding {
     let cuts = [(Offload::Gro, "GRO"), (Offload::Tso, "TSO"), (Offload::Gso, "GSO")];
     let large: Vec<_> =
         cuts.into_iter().filter(|(one, _)| on(*one)).map(|(_, name)| name).collect();
+    if port.kind == "af_packet" && !large.is_empty() && port.carries.segments() {
+        let what = format!(
+            "these offloads are on, and the port passes on long frames: {}",
+            large.join(", ")
+        );
+        return Finding::new(&about, what, LONG);
+    }
     if port.kind == "af_packet" && !large.is_empty() {
         let why = "the port splits merged segments in software, which takes time, and the segments then differ \
                    from those on the wire";

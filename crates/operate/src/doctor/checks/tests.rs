@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::doctor::{Level, Offload, Port, QueueCounts};
+use flowyard_ports::live::Carries;
 
 /// Files by path; folders follow from the paths.
 #[derive(Clone, Default)]
@@ -290,6 +291,28 @@ fn a_port_that_computes_checksums_may_have_the_offload() {
     assert_eq!(complaints(&veth, &wanted), ["problem offload eth1"]);
     wanted.ports[0].completes_checksums = true;
     assert_eq!(complaints(&veth, &wanted), [""; 0]);
+}
+
+/// A port that passes on long frames wants the offloads of its interface; one of a TAP says what the kernel leaves to it.
+#[test]
+fn a_port_that_passes_on_long_frames_may_have_the_offloads() {
+    let on = Fake { on: ["Gro", "Tso"].map(String::from).into(), ..well() };
+    let mut wanted = wanted("af_packet");
+    assert_eq!(complaints(&on, &wanted), ["warning offload eth1"]);
+    wanted.ports[0].carries = Carries::ALL;
+    assert_eq!(complaints(&on, &wanted), [""; 0]);
+    wanted.ports[0].kind = "tap".into();
+    let offload = |machine: &Fake| {
+        let found = super::all(machine, &wanted)
+            .into_iter()
+            .find(|one| one.about == "offload eth1")
+            .unwrap();
+        (found.what, found.fix.is_some())
+    };
+    let release = |release| well().with("/proc/sys/kernel/osrelease", release);
+    let words = |words: &str| format!("the host leaves to the port: {words}");
+    assert_eq!(offload(&release("6.2.0")), (words("csum, tso, uso"), false));
+    assert_eq!(offload(&release("6.1.9-x")), (words("csum, tso"), true));
 }
 
 #[test]

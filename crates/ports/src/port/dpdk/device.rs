@@ -146,7 +146,7 @@ impl Device {
             wire_len: 0,
             in_port: home.number,
             link: LinkType::Ethernet,
-            copied: 0,
+            ..Meta::default()
         };
         if let Some(lending) = lending {
             lending.refill(pool);

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use flowyard_dpdk::rules::{Device as RuleDevice, PortRules};
 use flowyard_dpdk::{Buffers, Copying, Eal, Info, Port, Queue, Rss, Settings};
 use flowyard_pool::Pool;
 use flowyard_yard::port::Halves;
 
 use super::device::{Device, DpdkRx, DpdkTx, Home};
 use super::lending::Lending;
-use super::{DpdkPort, Memory, SPARE_FRAMES, is_pci};
+use super::{DpdkPort, Memory, Opened, SPARE_FRAMES, is_pci};
 use crate::live::OpenError;
 use crate::port::Log;
 
@@ -39,7 +40,7 @@ impl std::convert::From<flowyard_dpdk::Error> for OpenError {
 ///
 /// # Errors
 /// What failed, and how to fix it.
-pub fn open(port: &DpdkPort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, OpenError> {
+pub fn open(port: &DpdkPort, pool: &Pool, log: &Log) -> Result<Opened, OpenError> {
     let environment = &port.environment;
     let pci = environment.devices.iter().filter(|device| is_pci(device)).cloned();
     let eal = Eal::start(&environment.options, &pci.collect::<Vec<_>>())?;
@@ -80,18 +81,20 @@ pub fn open(port: &DpdkPort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, Open
         }
     })?;
     let Some(first) = queues.first().map(|queue| Arc::clone(queue.port())) else {
-        return Ok(Vec::new());
+        return Ok(Opened { halves: Vec::new(), rules: None });
     };
     let memory = if lending.is_some() { "frames are not copied" } else { "frames are copied" };
     let (driver, version) = (&first.info().driver, flowyard_dpdk::version());
     log(&port.name, &format!("{driver} of {version}: {memory}, {hash}"));
     let home = Arc::new(Home::new(port, log));
-    let halves = |queue: Queue| {
+    let halves = |queue: Queue| -> Halves {
         let device = Device::new(queue, lending.clone(), pool.share(), Arc::clone(&home));
         let device = Arc::new(Mutex::new(device));
         (Box::new(DpdkRx(Arc::clone(&device))) as _, Box::new(DpdkTx(device)) as _)
     };
-    Ok(queues.into_iter().map(halves).collect())
+    let rules = Some(Box::new(PortRules::new(&first)) as Box<dyn RuleDevice + Send>);
+    drop(first); // the queues keep the port open
+    Ok(Opened { halves: queues.into_iter().map(halves).collect(), rules })
 }
 
 /// Whether the device can use the yard's memory; if not, why.

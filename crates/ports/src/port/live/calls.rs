@@ -19,10 +19,11 @@
 use std::io;
 
 use flowyard_pool::Umem;
+use flowyard_wire::Offload;
 
 use crate::af_packet::{Seen, Settings};
 use crate::af_xdp::{self, Ahead, Attached, Desc, Rules};
-use crate::live::{Counts, Interface, OpenError, State};
+use crate::live::{Carries, Counts, Interface, OpenError, State};
 use crate::tap::{self, Got, HostQueue, Programs};
 
 /// What opens descriptors.
@@ -49,7 +50,12 @@ pub(super) trait System: Clone + Send + Sync + 'static {
         how: Settings,
     ) -> Result<Vec<Self::Ring>, OpenError>;
 
-    fn sender(&self, on: &Interface, bypass: bool) -> Result<Self::Sender, OpenError>;
+    fn sender(
+        &self,
+        on: &Interface,
+        bypass: bool,
+        carries: Carries,
+    ) -> Result<Self::Sender, OpenError>;
 
     /// Attaches `count` queues to the TAP interface `name`. Also returns the number of lost frames.
     fn queues(
@@ -57,6 +63,7 @@ pub(super) trait System: Clone + Send + Sync + 'static {
         name: &str,
         count: usize,
         programs: &Programs,
+        carries: Carries,
     ) -> io::Result<(Vec<Self::Queue>, u32)>;
 
     /// Loads the programs of a TAP interface with `count` queues.
@@ -111,7 +118,10 @@ pub(super) trait Ring: Send {
 /// The transmitting half of an AF_PACKET port.
 pub(super) trait Sender: Send {
     fn is_bound(&self, index: u32) -> bool;
-    fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> (usize, Option<io::Error>);
+    fn send<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (Offload, &'a [u8])>,
+    ) -> (usize, Option<io::Error>);
     /// As [`Ring::clear`].
     fn clear(&mut self);
 }
@@ -123,8 +133,11 @@ pub(super) trait Queue: Send {
     /// Whether its interface has this name here, also if the queue was detached from it: the interface
     /// may end with the queue.
     fn is_of(&self, name: &str) -> bool;
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got>;
-    fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// The unfinished frames that it carries.
+    fn carries(&self) -> Carries;
+    /// Reads a frame into `parts`, one after the other, and its virtio-net header.
+    fn read(&mut self, parts: [&mut [u8]; 3]) -> io::Result<(Got, [u8; Offload::VIRTIO_LEN])>;
+    fn write(&mut self, offload: Offload, frame: &[u8]) -> io::Result<()>;
     /// Detaches the queue. The kernel discards the frames that wait in it.
     fn silencer(&self) -> Silencer;
     /// Removes the programs that keep frames of the host from the queues.

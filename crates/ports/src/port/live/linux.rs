@@ -22,7 +22,9 @@ use flowyard_pool::Umem;
 use super::calls::{self, Silencer, System};
 use crate::af_packet::{self, Seen};
 use crate::af_xdp::{self, Ahead, Attached, Desc, Rules};
-use crate::live::{Counts, Interface, Looker, OpenError, State};
+use flowyard_wire::Offload;
+
+use crate::live::{Carries, Counts, Interface, Looker, OpenError, State};
 use crate::tap::{self, Got, HostQueue, Programs};
 
 /// The kernel that this program runs on.
@@ -54,8 +56,13 @@ impl System for Linux {
         af_packet::Ring::open(on, count, how)
     }
 
-    fn sender(&self, on: &Interface, bypass: bool) -> Result<Self::Sender, OpenError> {
-        af_packet::Sender::open(on, bypass)
+    fn sender(
+        &self,
+        on: &Interface,
+        bypass: bool,
+        carries: Carries,
+    ) -> Result<Self::Sender, OpenError> {
+        af_packet::Sender::open_for(on, bypass, carries)
     }
 
     fn queues(
@@ -63,8 +70,9 @@ impl System for Linux {
         name: &str,
         count: usize,
         programs: &Programs,
+        carries: Carries,
     ) -> io::Result<(Vec<Self::Queue>, u32)> {
-        tap::Queue::attach(name, count, programs)
+        tap::Queue::attach_for(name, count, programs, carries)
     }
 
     fn programs(&self, count: usize, by: &HostQueue) -> Result<Programs, OpenError> {
@@ -143,8 +151,11 @@ impl calls::Sender for af_packet::Sender {
     }
 
     #[inline]
-    fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> (usize, Option<io::Error>) {
-        Self::send(self, frames)
+    fn send<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (Offload, &'a [u8])>,
+    ) -> (usize, Option<io::Error>) {
+        Self::send_unfinished(self, frames)
     }
 
     fn clear(&mut self) {
@@ -162,13 +173,18 @@ impl calls::Queue for tap::Queue {
     }
 
     #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
-        Self::read(self, buffer)
+    fn carries(&self) -> Carries {
+        Self::carries(self)
     }
 
     #[inline]
-    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        Self::write(self, frame)
+    fn read(&mut self, parts: [&mut [u8]; 3]) -> io::Result<(Got, [u8; Offload::VIRTIO_LEN])> {
+        Self::read_parts(self, parts)
+    }
+
+    #[inline]
+    fn write(&mut self, offload: Offload, frame: &[u8]) -> io::Result<()> {
+        Self::write_unfinished(self, offload, frame)
     }
 
     fn silencer(&self) -> Silencer {

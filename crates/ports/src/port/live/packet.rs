@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::af_packet;
-use crate::live::offload::Cut;
-use crate::live::{is_down, is_full, is_too_long};
+use crate::live::{Carries, is_down, is_full, is_too_long};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_wire::LinkType;
+use flowyard_wire::segment::Cut;
+use flowyard_wire::{Offload, Segment};
 
 use super::calls::{Ring, Sender, System};
-use super::device::{Device, Monitor, News, refuse_all};
+use super::device::{Device, HEADER, Monitor, News, refuse_all};
 use super::parts::Parts;
 use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_yard::DropReason;
@@ -25,6 +25,7 @@ pub(super) struct Settings<S: System> {
     /// How many rings share the interface.
     pub(super) rings: usize,
     pub(super) bypass: bool,
+    pub(super) carries: Carries,
     /// The rings of a port that is opened again.
     pub(super) parts: Arc<Parts<S::Ring>>,
 }
@@ -76,9 +77,10 @@ impl<S: System> Packet<S> {
     /// Opens the sockets again.
     #[cold]
     fn reopen(&mut self) {
-        let Settings { ref system, settings, at, rings, bypass, ref parts, .. } = self.settings;
+        let Settings { ref system, settings, at, rings, bypass, carries, ref parts, .. } =
+            self.settings;
         let Some(interface) = self.monitor.fresh() else { return };
-        let opened = system.sender(interface, bypass).and_then(|sender| {
+        let opened = system.sender(interface, bypass, carries).and_then(|sender| {
             let open = |_none| system.rings(interface, rings, settings);
             let holds = |ring: &mut S::Ring| ring.peek().is_some();
             let taken = parts.take((at, self.life), interface, open, Ring::silencer, holds)?;
@@ -103,19 +105,46 @@ impl<S: System> Packet<S> {
                 self.ring.advance();
                 continue;
             }
+            let Some(offload) = seen.offload() else {
+                got.too_long += 1;
+                self.ring.advance();
+                continue;
+            };
+            if self.segment == 0 && !offload.is_none() && self.settings.carries.takes(offload) {
+                let (len, wire_len) = (seen.len(None, 0), seen.wire_len);
+                let meta = Meta {
+                    time: now,
+                    wire_len,
+                    in_port: self.settings.number,
+                    offload,
+                    ..Meta::default()
+                };
+                match pool.take(len, meta) {
+                    Ok(mut frame) => {
+                        seen.write_whole(pool.bytes_mut(&mut frame));
+                        self.ring.advance();
+                        if let Err(frame) = into.push(frame, FlowKey::ZERO) {
+                            pool.put(frame); // not reached: a lane is free
+                        }
+                        continue;
+                    }
+                    Err(NoBuffer::Empty) if len <= pool.longest() => return false,
+                    // There is no buffer for all of it, but there may be some for its segments.
+                    Err(_) => {}
+                }
+            }
             // A frame that must be segmented but cannot be is too long for any wire.
             let Some(cut) = seen.cut() else {
                 got.too_long += 1;
                 self.ring.advance();
                 continue;
             };
-            let segments = cut.as_ref().map_or(1, Cut::segments);
+            let segments = cut.as_ref().map_or(1, Cut::count);
             while self.segment < segments && into.len() < LANES {
                 let len = seen.len(cut.as_ref(), self.segment);
                 let wire_len = if cut.is_some() { len as u32 } else { seen.wire_len };
                 let in_port = self.settings.number;
-                let meta =
-                    Meta { time: now, wire_len, in_port, link: LinkType::Ethernet, copied: 0 };
+                let meta = Meta { time: now, wire_len, in_port, ..Meta::default() };
                 match pool.take(len, meta) {
                     Ok(mut frame) => {
                         seen.write(cut.as_ref(), self.segment, pool.bytes_mut(&mut frame));
@@ -138,6 +167,26 @@ impl<S: System> Packet<S> {
     }
 }
 
+impl<S: System> Packet<S> {
+    /// Refuses frames whose segments are too long for the interface: the kernel does not look at these. Returns their
+    /// lanes.
+    fn refuse_long_segments(&self, from: &mut Batch, lanes: Lanes, pool: &Pool) -> Lanes {
+        let longest = self.monitor.watch.mtu as usize + HEADER;
+        let is_long = |offload: Offload| {
+            offload.segment != Segment::None
+                && offload.headers_len() + usize::from(offload.segment_bytes) > longest
+        };
+        let mut gone = Lanes::NONE;
+        for lane in lanes {
+            if is_long(pool.meta(&from.frames[lane]).offload) {
+                refuse(from, lane, DropReason::TooLong);
+                gone = gone.with(lane);
+            }
+        }
+        gone
+    }
+}
+
 impl<S: System> Device for Packet<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
         self.attend(now);
@@ -154,12 +203,19 @@ impl<S: System> Device for Packet<S> {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         self.attend(now);
         let mut left = lanes;
+        if self.settings.carries.segments() {
+            left = left.without(self.refuse_long_segments(from, lanes, pool));
+        }
         while let Some(first) = left.into_iter().next() {
             if !self.monitor.is_ready() {
                 return refuse_all(from, left, DropReason::PortDown);
             }
-            let frames = &from.frames;
-            let (sent, error) = self.sender.send(left.map(|lane| pool.bytes(&frames[lane])));
+            let (frames, carries) = (&from.frames, self.settings.carries.csum());
+            let bytes = |lane: usize| {
+                let frame = &frames[lane];
+                (if carries { pool.meta(frame).offload } else { Offload::NONE }, pool.bytes(frame))
+            };
+            let (sent, error) = self.sender.send(left.map(bytes));
             for lane in left.take(sent) {
                 left = left.without(Lanes(1 << lane));
             }

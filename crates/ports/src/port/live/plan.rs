@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::live::Carries;
 use crate::{af_packet, af_xdp, tap};
 
 /// A callback for events at ports: the port's name and a message.
@@ -20,6 +21,10 @@ pub struct LivePort {
     pub cores: usize,
     /// The mechanism, with its settings.
     pub kind: LiveKind,
+    /// The unfinished frames that the port passes on, if the kernel can, too.
+    pub carries: Carries,
+    /// The unfinished frames that ports of the engine may receive: those that this port does not pass on it finishes.
+    pub delivered: Carries,
 }
 
 /// The mechanism of a port on an interface.

@@ -222,7 +222,7 @@ impl State {
         }
         for queue in self.queues.values_mut().filter(|queue| queue.on == Some(device)) {
             queue.on = None;
-            self.lost += queue.frames.len() as u64;
+            self.lost += queue.frames.iter().map(|waiting| waiting.frames).sum::<u64>();
             queue.frames.clear();
         }
         self.devices.remove(&device);

@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
-use crate::live::{Interface, OpenError, is_detached, is_down, is_full};
+use crate::live::{Carries, Interface, OpenError, is_detached, is_down, is_full};
 use crate::tap::{Got, Programs};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_wire::LinkType;
+use flowyard_wire::{Offload, Refused};
 
 use super::calls::{Link, Queue, System};
 use super::device::{Device, Monitor, refuse_all};
+use super::long::Long;
 use super::parts::Parts;
-use flowyard_pool::{Meta, Pool};
+use flowyard_pool::{LONGEST, Meta, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
@@ -29,6 +30,7 @@ pub(super) struct Settings<S: System> {
     /// How many queues the port has.
     pub(super) queues: usize,
     pub(super) programs: Programs,
+    pub(super) carries: Carries,
     /// The queues of a recreated interface, with the number of frames lost for each.
     pub(super) parts: Arc<Parts<(S::Queue, u32)>>,
 }
@@ -50,6 +52,7 @@ pub(super) struct Tun<S: System> {
     /// The interface's count of dropped frames; only the first core reads it.
     dropped: u64,
     count_at: Nanos,
+    long: Long,
 }
 
 /// How long the frames of the old queue are waited for when the port is opened again.
@@ -76,6 +79,7 @@ impl<S: System> Tun<S> {
             lost,
             dropped,
             count_at: 0,
+            long: Long::default(),
         }
     }
 
@@ -100,14 +104,15 @@ impl<S: System> Tun<S> {
 
     #[cold]
     fn reopen(&mut self) {
-        let Settings { ref system, ref name, at, queues, ref programs, ref parts, .. } =
+        let Settings { ref system, ref name, at, queues, ref programs, carries, ref parts, .. } =
             self.settings;
         let Some(interface) = self.monitor.fresh() else { return };
         if parts.is_present(self.life) && self.queue.is_attached(name) {
             self.queue.unfilter();
             return self.monitor.opened(Ok(()));
         }
-        let open = |discarded| attach(system, interface, queues, programs, discarded);
+        let how = (queues, programs, carries);
+        let open = |discarded| attach(system, interface, how, discarded);
         let silencer = |(queue, _): &(S::Queue, u32)| queue.silencer();
         // Nothing waits in a queue that was silenced; but the frames lost for it are counted.
         let holds = |(_, lost): &mut (S::Queue, u32)| *lost > 0;
@@ -142,12 +147,11 @@ impl<S: System> Tun<S> {
 fn attach<S: System>(
     system: &S,
     interface: &Interface,
-    count: usize,
-    programs: &Programs,
+    (count, programs, carries): (usize, &Programs, Carries),
     discarded: u32,
 ) -> Result<Vec<(S::Queue, u32)>, OpenError> {
     let (queues, lost) =
-        system.queues(&interface.name, count, programs).map_err(|error| OpenError {
+        system.queues(&interface.name, count, programs, carries).map_err(|error| OpenError {
             what: format!("the recreated interface cannot be opened: {error}"),
             fix: "create it as a TAP interface with the same number of queues".into(),
         })?;
@@ -167,33 +171,32 @@ pub(super) fn by_core<Q>((queues, lost): (Vec<Q>, u32)) -> Vec<(Q, u32)> {
     (0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect()
 }
 
-impl<S: System> Device for Tun<S> {
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        self.attend(now);
-        let overrun = std::mem::take(&mut self.lost);
-        let mut got = Received { overrun, ..Received::default() };
-        self.is_drained = false;
+impl<S: System> Tun<S> {
+    /// Reads frames until the batch is full or nothing waits.
+    #[inline]
+    fn take(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos, got: &mut Received) {
+        let in_port = self.settings.number;
+        let meta = Meta { time: now, in_port, ..Meta::default() };
+        let is_long = self.queue.carries().segments();
+        // A frame that continues where a buffer of the first size ends; it is given back below.
+        let mut large = if is_long { pool.take_large(LONGEST, meta).ok() } else { None };
         while into.len() < LANES {
-            let meta = Meta {
-                time: now,
-                wire_len: 0,
-                in_port: self.settings.number,
-                link: LinkType::Ethernet,
-                copied: 0,
-            };
+            if !self.long.rest(into, pool, meta, got) {
+                break;
+            }
+            if into.len() == LANES {
+                break;
+            }
             let Ok(mut frame) = pool.take(pool.longest(), meta) else { break };
-            match self.queue.read(pool.bytes_mut(&mut frame)) {
-                Ok(Got::Frame(len)) => {
-                    pool.set_len(&mut frame, len);
-                    pool.set_meta(&mut frame, Meta { wire_len: len as u32, ..meta });
-                    if let Err(frame) = into.push(frame, FlowKey::ZERO) {
-                        pool.put(frame); // not reached: a lane is free
-                        break;
-                    }
+            let read = self.long.read(&mut self.queue, &mut frame, large.as_mut(), pool);
+            let (len, header) = match read {
+                Ok((Got::Frame(len), header)) => (len, header),
+                Ok((Got::TooLong, _)) => {
+                    got.too_long += 1;
+                    pool.put(frame);
                     continue;
                 }
-                Ok(Got::TooLong) => got.too_long += 1,
-                Ok(Got::Nothing) => {
+                Ok((Got::Nothing, _)) => {
                     pool.put(frame);
                     self.is_drained = true;
                     break;
@@ -207,9 +210,64 @@ impl<S: System> Device for Tun<S> {
                     }
                     break;
                 }
+            };
+            let meta = Meta { wire_len: len as u32, ..meta };
+            if len > pool.longest() {
+                let first = pool.longest();
+                match large.take() {
+                    Some(mut whole) if len <= LONGEST => {
+                        // The rest is there already.
+                        let bytes = pool.bytes_mut(&mut whole);
+                        bytes[..first].copy_from_slice(pool.bytes(&frame));
+                        pool.set_len(&mut whole, len);
+                        pool.put(std::mem::replace(&mut frame, whole));
+                        large = pool.take_large(LONGEST, meta).ok();
+                    }
+                    other => {
+                        let behind = other.as_ref().map_or(&[][..], |large| pool.bytes(large));
+                        let behind = behind.get(first..).unwrap_or_default();
+                        self.long.gather([pool.bytes(&frame), behind], len, header);
+                        large = other;
+                        pool.put(frame);
+                        continue;
+                    }
+                }
+            } else {
+                pool.set_len(&mut frame, len);
             }
-            pool.put(frame);
+            let Ok(offload) = described(header, pool.bytes(&frame)) else {
+                got.too_long += 1;
+                pool.put(frame);
+                continue;
+            };
+            pool.set_meta(&mut frame, Meta { offload, ..meta });
+            if let Err(frame) = into.push(frame, FlowKey::ZERO) {
+                pool.put(frame); // not reached: a lane is free
+                break;
+            }
         }
+        if let Some(large) = large {
+            pool.put(large);
+        }
+    }
+}
+
+/// What is left to do to a frame with this virtio-net header.
+#[inline]
+fn described(header: [u8; Offload::VIRTIO_LEN], frame: &[u8]) -> Result<Offload, Refused> {
+    if header[..2] == [0; 2] {
+        return Ok(Offload::NONE);
+    }
+    Offload::from_virtio(&header, frame)
+}
+
+impl<S: System> Device for Tun<S> {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        self.attend(now);
+        let overrun = std::mem::take(&mut self.lost);
+        let mut got = Received { overrun, ..Received::default() };
+        self.is_drained = false;
+        self.take(into, pool, now, &mut got);
         self.monitor.note(&mut got, into.len(), self.is_drained, now);
         if self.settings.at == 0 && now >= self.count_at {
             // Not evidence of life: these frames did not come here.
@@ -223,9 +281,11 @@ impl<S: System> Device for Tun<S> {
         if !self.monitor.is_ready() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
-        let mut left = lanes;
+        let (mut left, carries) = (lanes, self.queue.carries().csum());
         for lane in lanes {
-            match self.queue.write(pool.bytes(&from.frames[lane])) {
+            let frame = &from.frames[lane];
+            let offload = if carries { pool.meta(frame).offload } else { Offload::NONE };
+            match self.queue.write(offload, pool.bytes(frame)) {
                 Ok(()) => self.monitor.stuck = None,
                 Err(error) if is_full(&error) => return self.monitor.later(from, left, now),
                 Err(error) if is_down(&error) => return self.monitor.down(from, left),

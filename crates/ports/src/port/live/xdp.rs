@@ -391,8 +391,13 @@ impl<S: System> Device for Xdp<S> {
             }
             self.out.filled = self.out.filled.saturating_sub(1);
             let in_port = self.number;
-            let meta =
-                Meta { time: now, wire_len: len, in_port, link: LinkType::Ethernet, copied: 0 };
+            let meta = Meta {
+                time: now,
+                wire_len: len,
+                in_port,
+                link: LinkType::Ethernet,
+                ..Meta::default()
+            };
             // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
             // once.
             let mut frame = unsafe { pool.unlend(addr, len as usize, meta) };
@@ -441,7 +446,14 @@ impl<S: System> Device for Xdp<S> {
             let Some(mut spare) = self.spare(len) else { break };
             let frame = &mut from.frames[lane];
             (spare.hash, spare.mark) = (frame.hash, frame.mark);
-            let addr = self.pool.lend(std::mem::replace(frame, spare));
+            let lent = if self.pool.address(frame).is_some() {
+                std::mem::replace(frame, spare)
+            } else {
+                // Its buffer is of the second size, which the kernel does not take.
+                self.pool.bytes_mut(&mut spare).copy_from_slice(self.pool.bytes(frame));
+                spare
+            };
+            let addr = self.pool.lend(lent);
             self.out.set(self.pool.buffer_at(addr));
             descs[count] = Desc { addr, len: len as u32 };
             count += 1;

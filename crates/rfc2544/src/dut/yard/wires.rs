@@ -124,7 +124,7 @@ impl Rx for In {
             let Some(Held { at: time, tag, flow, bytes }) = ring.pop_front() else { break };
             let wire_len = bytes.len() as u32;
             let link = LinkType::Ethernet;
-            let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
+            let meta = Meta { time, wire_len, in_port: self.port, link, ..Meta::default() };
             match pool.copy(&bytes, meta) {
                 Ok(frame) => {
                     // A lane is free: checked by the loop condition.

@@ -104,7 +104,7 @@ pub(crate) fn fields(levels: &[Headers], bytes: &[u8]) -> ([Vec<String>; 19], Ve
             };
             put(src_column, src.to_string());
             put(dst_column, dst.to_string());
-            sums.push(verdict(h.transport_checksum(bytes)));
+            sums.push(verdict(h.transport_verdict(bytes)));
         }
         if let Some(icmp) = h.icmp(bytes) {
             put(if h.net == Net::Ipv4 { IcmpType } else { Icmpv6Type }, icmp.kind.to_string());
@@ -113,12 +113,15 @@ pub(crate) fn fields(levels: &[Headers], bytes: &[u8]) -> ([Vec<String>; 19], Ve
     (fields, verdicts)
 }
 
+/// tshark has no number for a partial checksum, and calls it bad.
+pub(crate) const PARTIAL: u8 = 5;
+
 fn verdict(verdict: Verdict) -> String {
     let number = match verdict {
         Verdict::Bad => 0,
         Verdict::Good => 1,
-        Verdict::Unknown => 2,
-        Verdict::Absent => 3,
+        Verdict::NotChecked => 2,
+        Verdict::Partial => PARTIAL,
     };
     number.to_string()
 }

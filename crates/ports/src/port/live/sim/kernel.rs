@@ -9,7 +9,7 @@ use flowyard_pool::Umem;
 use super::{Device, World, packet, tun, xdp};
 use crate::af_packet::Settings;
 use crate::af_xdp::{self, Ahead, Rules};
-use crate::live::{Counts, Interface, OpenError, State as LinkState};
+use crate::live::{Carries, Counts, Interface, OpenError, State as LinkState};
 use crate::port::live::calls::{Link, System};
 use crate::tap::{self, HostQueue, Programs};
 
@@ -71,7 +71,12 @@ impl System for World {
         packet::rings(self, on, count, how)
     }
 
-    fn sender(&self, on: &Interface, _bypass: bool) -> Result<Self::Sender, OpenError> {
+    fn sender(
+        &self,
+        on: &Interface,
+        _bypass: bool,
+        _carries: Carries,
+    ) -> Result<Self::Sender, OpenError> {
         packet::sender(self, on)
     }
 
@@ -80,8 +85,9 @@ impl System for World {
         name: &str,
         count: usize,
         _programs: &Programs,
+        carries: Carries,
     ) -> io::Result<(Vec<Self::Queue>, u32)> {
-        tun::queues(self, name, count)
+        tun::queues(self, name, count, carries)
     }
 
     fn programs(&self, _count: usize, _by: &HostQueue) -> Result<Programs, OpenError> {

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::io;
 
 use flowyard_wire::checksum::Sum;
+use flowyard_wire::{Offload, Segment};
 
 use super::{Interface, Offered, Offloads, OpenError, State, World, hash};
 use crate::af_packet::{Seen, Sender, Settings};
-use crate::live::offload::Offload;
 use crate::port::live::calls::{self, Silencer};
 
 /// A ring.
@@ -24,13 +24,13 @@ pub(super) struct RingState {
 }
 
 /// A received frame, or several that were coalesced.
-struct Waiting {
-    bytes: Vec<u8>,
+pub(super) struct Waiting {
+    pub(super) bytes: Vec<u8>,
     /// The tag, if it is stored separately.
     tag: Option<[u8; 4]>,
-    offload: Offload,
+    pub(super) offload: Offload,
     /// Number of frames on the wire.
-    frames: u64,
+    pub(super) frames: u64,
 }
 
 /// Where UDP and its payload begin in an untagged frame of IPv4 without options.
@@ -40,7 +40,7 @@ const PAYLOAD: usize = 42;
 const LONGEST: usize = 4000;
 
 impl Waiting {
-    fn new(frame: &[u8], offloads: Offloads) -> Self {
+    pub(super) fn new(frame: &[u8], offloads: Offloads) -> Self {
         let is_tagged = frame.get(12..14) == Some(&[0x81, 0]);
         let tag = frame.get(12..16).filter(|_| offloads.strips_tags && is_tagged);
         let tag: Option<[u8; 4]> = tag.and_then(|tag| tag.try_into().ok());
@@ -48,25 +48,24 @@ impl Waiting {
             Some(_) => [&frame[..12], &frame[16..]].concat(),
             None => frame.to_vec(),
         };
-        let mut offload = Offload::default();
+        let mut offload = Offload::NONE;
         if offloads.leaves_checksums && (tag.is_some() || !is_tagged) && bytes.len() > PAYLOAD {
-            // The field has the sum of the pseudo header, which the adapter completes.
-            let length = (bytes.len() - UDP) as u64;
-            let pseudo = Sum::ZERO.bytes(&bytes[26..UDP]).word(17).word(length).finish();
-            bytes[UDP + 6..UDP + 8].copy_from_slice(&(!pseudo).to_be_bytes());
-            offload.checksum = Some((UDP as u16, 6));
+            offload = leave_checksum(&mut bytes);
         }
         Self { bytes, tag, offload, frames: 1 }
     }
 
     /// Appends `next` as a further segment of the same flow; returns whether this is possible.
-    fn coalesce(&mut self, next: &Self) -> bool {
+    pub(super) fn coalesce(&mut self, next: &Self) -> bool {
         let is_plain = |bytes: &[u8]| bytes.len() > PAYLOAD && bytes[12..14] == [8, 0];
         if !is_plain(&self.bytes) || !is_plain(&next.bytes) || self.tag != next.tag {
             return false;
         }
         let (mine, more) = (self.bytes.len() - PAYLOAD, next.bytes.len() - PAYLOAD);
-        let size = usize::from(self.offload.segment.unwrap_or(mine as u16));
+        let size = match self.offload.segment {
+            Segment::None => mine,
+            _ => self.offload.segment_bytes.into(),
+        };
         // All segments have the same size; only the last one may be shorter.
         let fits = mine.is_multiple_of(size) && more <= size && self.bytes.len() + more <= LONGEST;
         if !fits || self.bytes[26..UDP + 4] != next.bytes[26..UDP + 4] {
@@ -77,10 +76,40 @@ impl Waiting {
         for (at, length) in lengths {
             self.bytes[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
         }
-        self.offload.segment = Some(size as u16);
+        // As in Linux, what was coalesced has a checksum that is to be completed when it is cut.
+        self.offload = Offload {
+            segment: Segment::Udp,
+            segment_bytes: size as u16,
+            transport_len: (PAYLOAD - UDP) as u8,
+            ..leave_checksum(&mut self.bytes)
+        };
         self.frames += next.frames;
         true
     }
+}
+
+/// Replaces the checksum of UDP by the sum of the pseudo header, which the adapter completes.
+fn leave_checksum(bytes: &mut [u8]) -> Offload {
+    let length = (bytes.len() - UDP) as u64;
+    let pseudo = Sum::ZERO.bytes(&bytes[26..UDP]).word(17).word(length).finish();
+    bytes[UDP + 6..UDP + 8].copy_from_slice(&(!pseudo).to_be_bytes());
+    let (checksum_start, flags) = (UDP as u16, Offload::PARTIAL);
+    Offload { checksum_start, checksum_offset: 6, flags, ..Offload::NONE }
+}
+
+/// The frames that the kernel makes of one that was sent with an offload.
+pub(super) fn finished(offload: Offload, frame: &[u8]) -> Vec<Vec<u8>> {
+    let header = offload.to_virtio();
+    let Ok(offload) = Offload::from_virtio(&header, frame) else { return Vec::new() };
+    let whole = Seen::whole(frame, None, offload);
+    let Some(cut) = whole.cut() else { return Vec::new() };
+    let count = cut.as_ref().map_or(1, |cut| cut.count());
+    let segment = |n| {
+        let mut bytes = vec![0; whole.len(cut.as_ref(), n)];
+        whole.write(cut.as_ref(), n, &mut bytes);
+        bytes
+    };
+    (0..count).map(segment).collect()
 }
 
 pub(in crate::port::live) struct WorldRing {
@@ -236,15 +265,21 @@ impl calls::Sender for WorldSender {
         state.call().is_err() || is_bound(&state, state.senders[&self.number], index)
     }
 
-    fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> (usize, Option<io::Error>) {
+    fn send<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (Offload, &'a [u8])>,
+    ) -> (usize, Option<io::Error>) {
         let mut state = self.world.state();
         let on = state.senders[&self.number];
         let mut sent = 0;
-        for frame in frames.take(Sender::MOST) {
+        for (offload, frame) in frames.take(Sender::MOST) {
             let error = match on.and_then(|on| state.devices.get(&on)) {
                 None => Some(io::Error::from_raw_os_error(libc::ENXIO)),
                 Some(device) if !device.is_up => Some(io::Error::from_raw_os_error(libc::ENETDOWN)),
-                Some(device) if frame.len() > device.mtu as usize + 18 => {
+                Some(device)
+                    if frame.len() > device.mtu as usize + 18
+                        && offload.segment == Segment::None =>
+                {
                     Some(io::Error::from_raw_os_error(libc::EMSGSIZE))
                 }
                 Some(_) => state.call().err(),
@@ -254,7 +289,8 @@ impl calls::Sender for WorldSender {
                 Some(error) => return (sent, Some(error).filter(|_| sent == 0)),
                 None => {
                     let name = on.map_or(String::new(), |on| state.devices[&on].name.clone());
-                    state.sent.push((name, frame.to_vec()));
+                    let all = finished(offload, frame).into_iter();
+                    state.sent.extend(all.map(|frame| (name.clone(), frame)));
                     sent += 1;
                 }
             }

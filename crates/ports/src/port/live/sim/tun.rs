@@ -5,7 +5,11 @@
 use std::collections::VecDeque;
 use std::io;
 
-use super::{Offered, State, World, hash};
+use flowyard_wire::Offload;
+
+use super::packet::{Waiting, finished};
+use super::{Device, Offered, Offloads, State, World, hash};
+use crate::live::Carries;
 use crate::port::live::calls::{self, Silencer};
 use crate::tap::Got;
 
@@ -19,12 +23,15 @@ pub(super) struct QueueState {
     is_detached: bool,
     /// Whether the interface was opened with several queues; another one's queue cannot be detached.
     is_multi: bool,
-    pub(super) frames: VecDeque<Vec<u8>>,
+    pub(super) frames: VecDeque<Waiting>,
+    /// The unfinished frames that the port accepts.
+    carries: Carries,
 }
 
 pub(in crate::port::live) struct WorldQueue {
     world: World,
     number: u64,
+    carries: Carries,
 }
 
 impl State {
@@ -36,12 +43,21 @@ impl State {
             .filter(|(_, queue)| queue.on == Some(device) && !queue.is_detached)
             .map(|(number, _)| *number)
             .collect();
-        let is_stalled = self.devices[&device].is_stalled;
+        let Device { is_stalled, offloads, .. } = self.devices[&device];
         let at = attached.get(hash(frame) as usize % attached.len().max(1));
         let queue = at.filter(|_| !is_stalled).and_then(|at| self.queues.get_mut(at));
         match queue.filter(|queue| queue.frames.len() < ROOM) {
             Some(queue) => {
-                queue.frames.push_back(frame.to_vec());
+                let offloads = Offloads {
+                    strips_tags: false,
+                    leaves_checksums: offloads.leaves_checksums && queue.carries.csum(),
+                    coalesces: offloads.coalesces && queue.carries.uso(),
+                };
+                let next = Waiting::new(frame, offloads);
+                let last = queue.frames.back_mut().filter(|_| offloads.coalesces);
+                if !last.is_some_and(|last| last.coalesce(&next)) {
+                    queue.frames.push_back(next);
+                }
                 Offered::Waits
             }
             None => {
@@ -63,7 +79,7 @@ impl State {
     /// Closes a queue. An interface that a port created ends with its last one.
     fn close(&mut self, queue: u64) {
         let Some(queue) = self.queues.remove(&queue) else { return };
-        self.abandoned += queue.frames.len() as u64;
+        self.abandoned += queue.frames.iter().map(|waiting| waiting.frames).sum::<u64>();
         if let Some(on) = queue.on
             && !self.devices[&on].is_persistent
             && self.queues.values().all(|queue| queue.on != Some(on))
@@ -77,6 +93,7 @@ pub(super) fn queues(
     world: &World,
     name: &str,
     count: usize,
+    carries: Carries,
 ) -> io::Result<(Vec<WorldQueue>, u32)> {
     let mut state = world.state();
     let refused = |number| io::Error::from_raw_os_error(number);
@@ -103,6 +120,7 @@ pub(super) fn queues(
             is_detached: false,
             is_multi: count > 1,
             frames: VecDeque::new(),
+            carries,
         };
         state.queues.insert(number, queue);
         all.push(number);
@@ -111,7 +129,7 @@ pub(super) fn queues(
             return Err(error);
         }
     }
-    let queue = |number| WorldQueue { world: world.clone(), number };
+    let queue = |number| WorldQueue { world: world.clone(), number, carries };
     Ok((all.into_iter().map(queue).collect(), 0))
 }
 
@@ -134,13 +152,18 @@ impl calls::Queue for WorldQueue {
             let mut state = world.state();
             let Some(queue) = state.queues.get_mut(&number) else { return 0 };
             queue.is_detached = queue.is_multi;
-            let waited = queue.frames.drain(..).count();
-            state.lost += waited as u64;
+            let waited: u64 = queue.frames.drain(..).map(|waiting| waiting.frames).sum();
+            state.lost += waited;
             waited as u32
         })
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+    fn carries(&self) -> Carries {
+        self.carries
+    }
+
+    fn read(&mut self, parts: [&mut [u8]; 3]) -> io::Result<(Got, [u8; Offload::VIRTIO_LEN])> {
+        let none = [0; Offload::VIRTIO_LEN];
         let mut state = self.world.state();
         match state.call() {
             // The kernel answers EAGAIN only if nothing waits.
@@ -151,13 +174,20 @@ impl calls::Queue for WorldQueue {
         else {
             return Err(io::Error::from_raw_os_error(libc::EBADFD));
         };
-        let Some(frame) = queue.frames.pop_front() else { return Ok(Got::Nothing) };
-        let Some(to) = buffer.get_mut(..frame.len()) else { return Ok(Got::TooLong) };
-        to.copy_from_slice(&frame);
-        Ok(Got::Frame(frame.len()))
+        let Some(next) = queue.frames.pop_front() else { return Ok((Got::Nothing, none)) };
+        let mut rest = &next.bytes[..];
+        for part in parts {
+            let (now, later) = rest.split_at(rest.len().min(part.len()));
+            part[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        if rest.is_empty() {
+            return Ok((Got::Frame(next.bytes.len()), next.offload.to_virtio()));
+        }
+        Ok((Got::TooLong, none))
     }
 
-    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offload: Offload, frame: &[u8]) -> io::Result<()> {
         let mut state = self.world.state();
         state.call()?;
         let on = state.queues[&self.number].on;
@@ -168,7 +198,7 @@ impl calls::Queue for WorldQueue {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         let name = device.name.clone();
-        state.sent.push((name, frame.to_vec()));
+        state.sent.extend(finished(offload, frame).into_iter().map(|frame| (name.clone(), frame)));
         Ok(())
     }
 

@@ -1,0 +1,150 @@
+//! A port with an adapter that takes rules, in memory: the stand-in applies its rules to each frame that the test feeds.
+//!
+//! It is a partial one, as adapters are: rules without a VLAN may match only frames without a tag. Now and then it marks a
+//! frame with a number that no rule has, or had before the tables changed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use flowyard_dpdk::rules::{Limits, Place, Protocol, Seen, SharedStandIn, StandIn};
+use flowyard_flow::parse;
+use flowyard_frame::{Batch, FlowKey, Nanos, proto};
+use flowyard_pool::{Meta, Pool};
+use flowyard_testkit::Rng;
+use flowyard_wire::{Headers, LinkType};
+use flowyard_yard::port::{Received, Rx};
+
+/// The adapter of a port.
+#[derive(Clone)]
+pub(crate) struct Nic {
+    pub(crate) device: SharedStandIn,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    port: u16,
+    rng: Rng,
+    /// Whether rules without a VLAN match no tagged frame.
+    hides_tags: bool,
+    /// By queue: frames with their marks.
+    rings: Vec<VecDeque<(Vec<u8>, u32)>>,
+    marked: u64,
+    moved: u64,
+    dropped: u64,
+}
+
+/// One receive queue.
+pub(crate) struct NicRx {
+    nic: Nic,
+    queue: usize,
+}
+
+/// Random limits.
+pub(crate) fn limits(rng: &mut Rng, queues: u16) -> Limits {
+    let mut mostly = || rng.below(5) > 0;
+    let (vlans, ipv6, prefixes, marks, counts) = (mostly(), mostly(), mostly(), mostly(), mostly());
+    Limits {
+        rules: [1, 8, 64][rng.below(3) as usize],
+        queues,
+        vlans,
+        ipv6,
+        prefixes,
+        marks,
+        counts,
+    }
+}
+
+impl Nic {
+    pub(crate) fn new(port: u16, limits: Limits, mut rng: Rng) -> Self {
+        let rings = (0..limits.queues).map(|_| VecDeque::new()).collect();
+        let hides_tags = rng.below(2) == 0;
+        let device = SharedStandIn::new(StandIn::new(limits));
+        let (marked, moved, dropped) = (0, 0, 0);
+        let state = State { port, rng, hides_tags, rings, marked, moved, dropped };
+        Self { device, state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn rx(&self, queue: usize) -> NicRx {
+        NicRx { nic: self.clone(), queue }
+    }
+
+    /// Frames that were marked, given to another queue, and dropped by rules.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let state = self.state.lock().unwrap();
+        (state.marked, state.moved, state.dropped)
+    }
+
+    /// Whether rules without a VLAN match no tagged frame.
+    pub(crate) fn hides_tags(&self) -> bool {
+        self.state.lock().unwrap().hides_tags
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().unwrap().rings.iter().all(VecDeque::is_empty)
+    }
+
+    /// A frame arrives.
+    pub(crate) fn feed(&self, bytes: Vec<u8>) {
+        let mut state = self.state.lock().unwrap();
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, &bytes), &bytes, state.port);
+        let seen = seen(&key, bytes.len());
+        let found = seen.as_ref().and_then(|seen| self.device.with(|device| device.receive(seen)));
+        let hides = state.hides_tags && key.vlan_tci != 0;
+        let found = found.filter(|(_, rule)| rule.vlan.is_some() || !hides);
+        let queues = state.rings.len();
+        // As RSS does, each flow has one queue.
+        let mut queue = (key.src[3] ^ key.dst[3] ^ key.sport as u8) as usize % queues;
+        let mut mark = 0;
+        if let Some((_, rule)) = found {
+            match rule.offer.place {
+                Place::Drop => {
+                    state.dropped += 1;
+                    return;
+                }
+                Place::Queue(to) => {
+                    state.moved += u64::from(queue != usize::from(to));
+                    queue = to.into();
+                }
+                Place::Usual => {}
+            }
+            mark = rule.offer.mark.unwrap_or_default();
+            state.marked += u64::from(mark != 0);
+        }
+        if state.rng.below(16) == 0 {
+            // Of an earlier generation, or of an index or a flow that is used for others.
+            let generation = state.rng.below(4) as u32;
+            let index = state.rng.below(12) as u32;
+            mark = [generation << 16 | index, 1 << 23 | index][state.rng.below(2) as usize];
+        }
+        state.rings[queue].push_back((bytes, mark));
+    }
+}
+
+fn seen(key: &FlowKey, bytes: usize) -> Option<Seen> {
+    let (from, to) = (key.src_ip()?, key.dst_ip()?);
+    let protocol = match key.proto {
+        proto::TCP => Some(Protocol::Tcp),
+        proto::UDP => Some(Protocol::Udp),
+        _ => None,
+    };
+    let transport = protocol.filter(|_| key.frag != 2).map(|of| (of, key.sport, key.dport));
+    let vlan = Some(key.vlan_tci & 0xfff).filter(|_| key.vlan_tci != 0);
+    Some(Seen { vlan, from, to, transport, bytes: bytes as u64 })
+}
+
+impl Rx for NicRx {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        let mut state = self.nic.state.lock().unwrap();
+        let in_port = state.port;
+        while into.len() < 32
+            && let Some((bytes, mark)) = state.rings[self.queue].pop_front()
+        {
+            let (wire_len, link) = (bytes.len() as u32, LinkType::Ethernet);
+            let meta = Meta { time: now, wire_len, in_port, link, ..Meta::default() };
+            let mut frame = pool.copy(&bytes, meta).unwrap();
+            frame.mark = mark;
+            into.push(frame, FlowKey::ZERO).unwrap();
+        }
+        Received::default()
+    }
+}

@@ -1,0 +1,404 @@
+//! The gateway's SAs and policies, shared by all cores; and the numbers of frames in an ordered queue.
+//!
+//! ```text
+//!  a frame's packet ── classify ──> open with an SA | seal for a policy | pass | drop
+//!  arrivals   look: classify ──> number: the next sequence number of an SA ──> stamp of the frame's buffer
+//! ```
+//!
+//! A stamp belongs to a buffer of the pool while its frame is in the ordered queue. Every frame that enters the queue gets
+//! one, so an old stamp is never used (`docs/decisions/0069-sequence-numbers-of-one-tunnel.md`).
+//!
+//! Invariants: SAs and policies do not change after the start. Nothing is allocated for a frame.
+//! Thread-safety: any thread. A stamp is used by the core that has the frame; the queue orders its accesses.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use flowyard_frame::{Batch, FlowKey, Frag, Lanes};
+use flowyard_pool::Pool;
+use flowyard_wire::LinkType;
+use flowyard_wire::edit::tags;
+use flowyard_yard::{Arrivals, ControlPlane, DropReason};
+
+use crate::esp::{self, Arrived, Kind, NAT_PORT};
+use crate::sa::{Mode, Sa, SaConfig};
+use crate::spd::{Direction, Policies, Policy, Selector, Verdict};
+use crate::suite::BadKey;
+
+/// The settings of a gateway.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The SAs, in the order in which outbound ones are used.
+    pub sas: Vec<SaConfig>,
+    /// The policies.
+    pub policies: Vec<Policy>,
+    /// The longest packet that leaves with ESP.
+    pub mtu: usize,
+    /// Whether packets without a policy are dropped; otherwise they pass.
+    pub discards_unmatched: bool,
+    /// The number of frames that may be on their way between cores.
+    pub slack: u32,
+    /// The number of frames of the pool, if an ordered queue spreads frames over several cores.
+    pub stamps: usize,
+    /// Random numbers: the first IV of each SA is derived from the first, the place of rules from the second.
+    pub seeds: [u64; 2],
+}
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters that belong to no SA.
+        #[derive(Debug, Default)]
+        pub struct Totals {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Totals {
+            /// Names and values.
+            #[must_use]
+            pub fn values(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Relaxed))),*]
+            }
+        }
+    };
+}
+
+totals! {
+    /// Keepalives of NAT (RFC 3948 section 2.3).
+    keepalives,
+    /// Messages of IKE in UDP to the port of NAT traversal, which pass.
+    ike,
+    /// Packets that passed unprotected.
+    bypassed,
+    /// ICMP errors sent because a packet exceeded the MTU of its tunnel.
+    too_big_sent,
+}
+
+/// What happens to a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// It is opened with this SA.
+    Open(Arrived, usize),
+    /// It is sealed for this outbound policy.
+    Seal(usize),
+    /// It passes as it is.
+    Pass,
+    /// It is a message of IKE, and passes.
+    Ike,
+    /// It keeps a NAT open, and goes no further.
+    Keepalive,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// The SA and the number of a frame, or why it has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stamp {
+    /// The frame is not one to be sealed.
+    None,
+    /// It is sealed with this SA and number.
+    Number(usize, u64),
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// Stamps in the first word: none, a reason behind [`DROP`], a policy behind [`POLICY`], or the number of an SA from
+/// [`FIRST`] on.
+const NONE: u64 = 0;
+const DROP: u64 = 1 << 62;
+const POLICY: u64 = 1 << 61;
+const FIRST: u64 = 1;
+
+/// The SAs and policies of a gateway.
+#[derive(Debug)]
+pub struct IpsecHub {
+    /// The SAs.
+    pub(crate) sas: Vec<Sa>,
+    /// Inbound SAs, by destination and SPI.
+    inbound: HashMap<(IpAddr, u32), usize>,
+    /// The addresses of this gateway.
+    locals: HashSet<IpAddr>,
+    /// Ports of NAT traversal.
+    nat_ports: Vec<u16>,
+    out: Policies,
+    /// For each outbound policy, the SAs that fit, in the order of use.
+    carriers: Vec<Vec<usize>>,
+    into: Policies,
+    /// Policies that protect or discard, without their ports: fragments have none.
+    out_of_fragments: Policies,
+    into_of_fragments: Policies,
+    discards_unmatched: bool,
+    pub(crate) mtu: usize,
+    /// By position in the pool.
+    stamps: Box<[[AtomicU64; 2]]>,
+    /// Counters that belong to no SA.
+    pub totals: Totals,
+}
+
+/// A key that cannot be used, and the line of its SA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {error}")]
+pub struct BadSa {
+    /// The line.
+    pub line: usize,
+    /// The reason.
+    pub error: BadKey,
+}
+
+fn without_ports(policy: &Policy) -> Policy {
+    Policy { selector: Selector { sport: None, dport: None, ..policy.selector }, ..*policy }
+}
+
+impl IpsecHub {
+    /// Prepares keys and tables.
+    ///
+    /// # Errors
+    /// When a key does not fit its algorithm.
+    pub fn new(settings: &Settings) -> Result<Self, BadSa> {
+        let of = |is_out: bool| {
+            let all = settings.policies.iter().copied();
+            all.filter(move |policy| (policy.direction == Direction::Out) == is_out)
+        };
+        let strict = |is_out: bool| {
+            let strict = of(is_out).filter(|policy| policy.verdict != Verdict::Bypass);
+            Policies::new(strict.map(|policy| without_ports(&policy)), settings.seeds[1])
+        };
+        let out = Policies::new(of(true), settings.seeds[1]);
+        let fits = |policy: &Policy, sa: &SaConfig| match policy.verdict {
+            Verdict::Protect(template) => template.fits(sa),
+            _ => false,
+        };
+        let numbered = || settings.sas.iter().enumerate();
+        let carriers_of = |policy: &Policy| {
+            numbered()
+                .filter(|(_, sa)| fits(policy, sa))
+                .map(|(number, _)| number)
+                .collect::<Vec<_>>()
+        };
+        let carriers: Vec<_> = out.all().iter().map(carriers_of).collect();
+        let outbound: HashSet<usize> = carriers.iter().flatten().copied().collect();
+        let mut locals = HashSet::new();
+        let mut inbound = HashMap::new();
+        for (number, sa) in numbered() {
+            if outbound.contains(&number) {
+                locals.insert(sa.src);
+            } else {
+                locals.insert(sa.dst);
+                inbound.insert((sa.dst, sa.spi), number);
+            }
+        }
+        let mut nat_ports: Vec<u16> =
+            settings.sas.iter().filter_map(|sa| sa.encap).map(|encap| encap.dport).collect();
+        if !nat_ports.is_empty() {
+            nat_ports.push(NAT_PORT);
+        }
+        nat_ports.sort_unstable();
+        nat_ports.dedup();
+        let mut iv = flowyard_frame::rng::Rng::new(settings.seeds[0]);
+        let sa = |sa: &SaConfig| {
+            let line = sa.line;
+            Sa::new(sa.clone(), iv.bits(), settings.slack).map_err(|error| BadSa { line, error })
+        };
+        Ok(Self {
+            sas: settings.sas.iter().map(sa).collect::<Result<_, _>>()?,
+            inbound,
+            locals,
+            nat_ports,
+            carriers,
+            out,
+            into: Policies::new(of(false), settings.seeds[1]),
+            out_of_fragments: strict(true),
+            into_of_fragments: strict(false),
+            discards_unmatched: settings.discards_unmatched,
+            mtu: settings.mtu,
+            stamps: (0..settings.stamps).map(|_| Default::default()).collect(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// The SAs, with their counters.
+    #[must_use]
+    pub fn sas(&self) -> &[Sa] {
+        &self.sas
+    }
+
+    /// Whether the SA with this number is inbound.
+    #[must_use]
+    pub fn is_inbound(&self, number: usize) -> bool {
+        let sa = self.sas.get(number).map(|sa| (sa.config.dst, sa.config.spi));
+        sa.is_some_and(|key| self.inbound.contains_key(&key))
+    }
+
+    /// What happens to `packet`, whose fields are in `key`.
+    pub(crate) fn classify(&self, packet: &[u8], key: &FlowKey) -> Class {
+        let is_local = || key.dst_ip().is_some_and(|dst| self.locals.contains(&dst));
+        match esp::kind(packet, |port| self.nat_ports.binary_search(&port).is_ok()) {
+            Kind::Malformed => return Class::Drop(DropReason::Malformed),
+            Kind::Esp(arrived) if self.locals.contains(&arrived.dst) => {
+                return match self.inbound.get(&(arrived.dst, arrived.spi)) {
+                    Some(&number) => Class::Open(arrived, number),
+                    None => Class::Drop(DropReason::NoSa),
+                };
+            }
+            Kind::Keepalive if is_local() => return Class::Keepalive,
+            Kind::Ike if is_local() => return Class::Ike,
+            Kind::Fragment if is_local() => return Class::Drop(DropReason::IpsecFragment),
+            _ => {}
+        }
+        if key.fragment() != Frag::No {
+            return self.fragment(key);
+        }
+        match self.into.get(key).map(|(_, policy)| policy.verdict) {
+            Some(Verdict::Protect(_) | Verdict::Discard) => return Class::Drop(DropReason::Policy),
+            Some(Verdict::Bypass) | None => {}
+        }
+        self.outbound(key)
+    }
+
+    /// What happens to a packet that may leave unprotected as far as inbound policies are concerned.
+    pub(crate) fn outbound(&self, key: &FlowKey) -> Class {
+        match self.out.get(key).map(|(number, policy)| (number, policy.verdict)) {
+            Some((number, Verdict::Protect(_))) => Class::Seal(number),
+            Some((_, Verdict::Discard)) => Class::Drop(DropReason::Policy),
+            None if self.discards_unmatched => Class::Drop(DropReason::Policy),
+            Some((_, Verdict::Bypass)) | None => Class::Pass,
+        }
+    }
+
+    /// Whether an outbound policy is about a packet with this key.
+    pub(crate) fn has_outbound(&self, key: &FlowKey) -> bool {
+        self.out.get(key).is_some()
+    }
+
+    /// A fragment passes only if no policy, whatever its ports, protects or drops such packets.
+    fn fragment(&self, key: &FlowKey) -> Class {
+        if self.into_of_fragments.get(key).is_some() {
+            return Class::Drop(DropReason::Policy);
+        }
+        match self.out_of_fragments.get(key).map(|(_, policy)| policy.verdict) {
+            Some(Verdict::Protect(_)) => Class::Drop(DropReason::IpsecFragment),
+            Some(Verdict::Discard) => Class::Drop(DropReason::Policy),
+            _ if self.discards_unmatched => Class::Drop(DropReason::Policy),
+            _ => Class::Pass,
+        }
+    }
+
+    /// Whether a packet with this key may have come by the SA with this number.
+    pub(crate) fn may_arrive(&self, key: &FlowKey, number: usize) -> bool {
+        let sa = &self.sas[number].config;
+        match self.into.get(key).map(|(_, policy)| policy.verdict) {
+            Some(Verdict::Protect(template)) => template.fits(sa),
+            Some(Verdict::Bypass) => sa.mode == Mode::Transport,
+            Some(Verdict::Discard) | None => false,
+        }
+    }
+
+    /// Takes a number of the first usable SA of an outbound policy. In transport mode the addresses are those of the SA.
+    pub(crate) fn take(&self, policy: usize, key: &FlowKey) -> Stamp {
+        let mut ended = None;
+        for &number in self.carriers.get(policy).map_or(&[][..], Vec::as_slice) {
+            let sa = &self.sas[number];
+            let ends = (Some(sa.config.src), Some(sa.config.dst));
+            if sa.config.mode == Mode::Transport && (key.src_ip(), key.dst_ip()) != ends {
+                continue;
+            }
+            if let Some(taken) = sa.take() {
+                return Stamp::Number(number, taken);
+            }
+            ended = Some(sa);
+        }
+        let Some(sa) = ended else { return Stamp::Drop(DropReason::NoSa) };
+        sa.counts.expired.fetch_add(1, crate::sync::Ordering::Relaxed);
+        Stamp::Drop(DropReason::SaExpired)
+    }
+
+    /// Whether frames get a stamp before they are worked on.
+    pub(crate) fn has_stamps(&self) -> bool {
+        !self.stamps.is_empty()
+    }
+
+    /// The stamp of the frame of `lane`.
+    pub(crate) fn stamp(&self, pool: &Pool, batch: &Batch, lane: usize) -> Stamp {
+        let Some(cells) = self.cells(pool, batch, lane) else { return Stamp::None };
+        let word = cells[0].load(Relaxed);
+        match word {
+            NONE => Stamp::None,
+            word if word & DROP != 0 => Stamp::Drop(DropReason::of(word as u16)),
+            word if word & POLICY != 0 => Stamp::None, // not numbered: does not occur
+            word => Stamp::Number((word - FIRST) as usize, cells[1].load(Relaxed)),
+        }
+    }
+
+    fn cells(&self, pool: &Pool, batch: &Batch, lane: usize) -> Option<&[AtomicU64; 2]> {
+        self.stamps.get(pool.position(&batch.frames[lane])?)
+    }
+}
+
+/// The IP packet of an Ethernet frame, with its offset.
+pub(crate) fn packet_of(bytes: &[u8], link: LinkType) -> Result<usize, DropReason> {
+    if link != LinkType::Ethernet {
+        return Err(DropReason::LinkType);
+    }
+    match tags::ether_type(bytes) {
+        Some((0x0800 | 0x86dd, l3)) => Ok(l3),
+        Some(_) => Err(DropReason::NotIp),
+        None => Err(DropReason::Malformed),
+    }
+}
+
+impl Arrivals for IpsecHub {
+    fn look(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
+        for lane in lanes {
+            let Some(cells) = self.cells(pool, batch, lane) else { continue };
+            let frame = &batch.frames[lane];
+            let bytes = pool.bytes(frame);
+            // Frames that are not sealed are looked at again by the core that works on them.
+            let class = packet_of(bytes, pool.meta(frame).link)
+                .map(|l3| self.classify(bytes.get(l3..).unwrap_or_default(), &batch.keys[lane]));
+            let word = match class {
+                Ok(Class::Seal(policy)) => POLICY | policy as u64,
+                _ => NONE,
+            };
+            cells[0].store(word, Relaxed);
+        }
+    }
+
+    fn number(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
+        for lane in lanes {
+            let Some(cells) = self.cells(pool, batch, lane) else { continue };
+            let word = cells[0].load(Relaxed);
+            if word & POLICY == 0 {
+                continue;
+            }
+            let word = match self.take((word & !POLICY) as usize, &batch.keys[lane]) {
+                Stamp::Number(sa, number) => {
+                    cells[1].store(number, Relaxed);
+                    sa as u64 + FIRST
+                }
+                Stamp::Drop(reason) => DROP | u64::from(reason.code()),
+                Stamp::None => NONE,
+            };
+            cells[0].store(word, Relaxed);
+        }
+    }
+
+    fn refused(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
+        // The last first: only the number that was taken last can be given back.
+        for lane in (0..batch.len()).rev().filter(|&lane| lanes.has(lane)) {
+            if let (Stamp::Number(sa, number), Some(cells)) =
+                (self.stamp(pool, batch, lane), self.cells(pool, batch, lane))
+            {
+                // If a core has taken a number since, there is a gap, which receivers accept.
+                let _gap = self.sas[sa].give_back(number);
+                cells[0].store(NONE, Relaxed);
+            }
+        }
+    }
+}
+
+impl ControlPlane for IpsecHub {
+    fn arrivals(self: Arc<Self>) -> Option<Arc<dyn Arrivals>> {
+        self.has_stamps().then_some(self as Arc<dyn Arrivals>)
+    }
+}

@@ -1,0 +1,232 @@
+//! The gateway's work: packets are sealed and opened, and then routed.
+//!
+//! ```text
+//!  ESP to an address of this gateway ── open ── inbound policy fits ──┐
+//!  packet of an outbound policy ─────── one hop, MTU, seal ───────────┼──> router: longest prefix, port, next hop
+//!  packet without a policy ───────────────────────────────────────────┘
+//! ```
+//!
+//! A packet that was opened may be sealed again for another tunnel. Packets that are sealed lose one hop in front of the
+//! tunnel, and the packet of the tunnel starts with a hop limit of its own.
+//!
+//! Invariants: a frame leaves or is dropped with a reason; a packet that a policy protects never leaves unprotected;
+//! nothing is allocated after the start.
+//! Thread-safety: used by one core; the hub is shared.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use flowyard_flow::parse;
+use flowyard_frame::{Batch, FlowKey, Frame, Nanos};
+use flowyard_pool::Pool;
+use flowyard_wire::{Headers, LinkType};
+use flowyard_works::Router;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::refuse;
+use flowyard_yard::work::{Work, todo};
+
+use crate::esp::{self, Arrived, Refuse};
+use crate::hub::{Class, IpsecHub, Stamp, packet_of};
+use crate::icmp::{self, Allowance};
+use crate::sa::Mode;
+
+impl From<Refuse> for DropReason {
+    fn from(refuse: Refuse) -> Self {
+        match refuse {
+            Refuse::Malformed | Refuse::Congested => Self::Malformed,
+            Refuse::Fragment => Self::IpsecFragment,
+            Refuse::TooLong => Self::TooLong,
+            Refuse::Replayed => Self::Replayed,
+            Refuse::Unauthentic => Self::Unauthentic,
+            Refuse::Dummy => Self::Taken,
+            Refuse::Expired => Self::SaExpired,
+        }
+    }
+}
+
+/// The work of one core of a gateway.
+#[derive(Debug)]
+pub struct Ipsec {
+    hub: Arc<IpsecHub>,
+    router: Router,
+    allowance: Allowance,
+    now: Nanos,
+}
+
+impl Ipsec {
+    /// The work of one core.
+    #[must_use]
+    pub const fn new(hub: Arc<IpsecHub>, router: Router) -> Self {
+        Self { hub, router, allowance: Allowance::new(), now: 0 }
+    }
+
+    /// Seals or opens the packet of one frame, or leaves it as it is.
+    fn frame(
+        &mut self,
+        frame: &mut Frame,
+        key: &FlowKey,
+        pool: &Pool,
+        stamp: Stamp,
+    ) -> Result<(), DropReason> {
+        let l3 = packet_of(pool.bytes(frame), pool.meta(frame).link)?;
+        match stamp {
+            Stamp::Number(sa, number) => return self.seal(frame, pool, l3, sa, number),
+            Stamp::Drop(reason) => return Err(reason),
+            Stamp::None => {}
+        }
+        let totals = &self.hub.totals;
+        match self.hub.classify(pool.bytes(frame).get(l3..).unwrap_or_default(), key) {
+            Class::Open(arrived, sa) => self.open(frame, key, pool, l3, (&arrived, sa)),
+            Class::Seal(policy) => self.seal_for(frame, pool, l3, policy, key),
+            Class::Drop(reason) => Err(reason),
+            Class::Keepalive => {
+                totals.keepalives.fetch_add(1, Relaxed);
+                Err(DropReason::Taken)
+            }
+            Class::Ike => {
+                totals.ike.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            Class::Pass => {
+                totals.bypassed.fetch_add(1, Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a number and seals.
+    fn seal_for(
+        &mut self,
+        frame: &mut Frame,
+        pool: &Pool,
+        l3: usize,
+        policy: usize,
+        key: &FlowKey,
+    ) -> Result<(), DropReason> {
+        match self.hub.take(policy, key) {
+            Stamp::Number(sa, number) => self.seal(frame, pool, l3, sa, number),
+            Stamp::Drop(reason) => Err(reason),
+            Stamp::None => Err(DropReason::NoSa),
+        }
+    }
+
+    /// Seals the packet at `l3` with a number of SA `sa`.
+    fn seal(
+        &mut self,
+        frame: &mut Frame,
+        pool: &Pool,
+        l3: usize,
+        sa: usize,
+        number: u64,
+    ) -> Result<(), DropReason> {
+        let hub = Arc::clone(&self.hub);
+        let sa = hub.sas.get(sa).ok_or(DropReason::NoSa)?;
+        let plan = esp::plan(sa, pool.bytes(frame).get(l3..).unwrap_or_default())?;
+        if plan.total() > hub.mtu {
+            return self.too_big(
+                frame,
+                pool,
+                l3,
+                sa.config.src,
+                esp::inner_mtu(hub.mtu, &plan),
+                &plan,
+            );
+        }
+        pool.truncate(frame, l3 + plan.len); // padding of Ethernet
+        let is_tunnel = sa.config.mode == Mode::Tunnel;
+        if is_tunnel && !esp::one_hop(&mut pool.bytes_mut(frame)[l3..]) {
+            return Err(DropReason::TtlExpired);
+        }
+        let end = l3 + plan.len;
+        if !pool.insert(frame, end, plan.tail) || !pool.insert(frame, l3 + plan.at, plan.head) {
+            return Err(DropReason::TooLong);
+        }
+        let bytes = pool.bytes_mut(frame);
+        let (front, packet) = bytes.split_at_mut(l3);
+        esp::seal(sa, number, &plan, packet)?;
+        if is_tunnel {
+            set_eth_type(front, sa.config.dst.is_ipv6());
+        }
+        Ok(())
+    }
+
+    /// Tells the sender the MTU of the tunnel, if it asked for that, or drops the packet.
+    fn too_big(
+        &mut self,
+        frame: &mut Frame,
+        pool: &Pool,
+        l3: usize,
+        from: IpAddr,
+        mtu: usize,
+        plan: &esp::Plan,
+    ) -> Result<(), DropReason> {
+        if !plan.is_whole()
+            || !self.allowance.take(self.now)
+            || !icmp::too_big(frame, pool, l3, from, mtu)
+        {
+            return Err(DropReason::TooBig);
+        }
+        self.hub.totals.too_big_sent.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Opens the packet at `l3`, and seals what was in it if another tunnel protects that.
+    fn open(
+        &mut self,
+        frame: &mut Frame,
+        key: &FlowKey,
+        pool: &Pool,
+        l3: usize,
+        (arrived, number): (&Arrived, usize),
+    ) -> Result<(), DropReason> {
+        let hub = Arc::clone(&self.hub);
+        let sa = hub.sas.get(number).ok_or(DropReason::NoSa)?;
+        let bytes = pool.bytes_mut(frame);
+        let opened = esp::open(sa, arrived, &mut bytes[l3..])?;
+        if !pool.remove(frame, l3 + opened.at, opened.cut) {
+            return Err(DropReason::Malformed);
+        }
+        pool.truncate(frame, l3 + opened.len);
+        set_eth_type(&mut pool.bytes_mut(frame)[..l3], opened.is_v6);
+        let bytes = pool.bytes(frame);
+        let mut inner = FlowKey::ZERO;
+        if !parse::fast(bytes, key.in_port, &mut inner) {
+            inner = parse::key(&Headers::parse(LinkType::Ethernet, bytes), bytes, key.in_port);
+        }
+        if !hub.may_arrive(&inner, number) {
+            return Err(DropReason::Policy);
+        }
+        match hub.outbound(&inner) {
+            Class::Seal(policy) => self.seal_for(frame, pool, l3, policy, &inner),
+            Class::Drop(reason) if hub.has_outbound(&inner) => Err(reason),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes the EtherType, which is the last field of the bytes in front of the packet.
+fn set_eth_type(front: &mut [u8], is_v6: bool) {
+    let kind: u16 = if is_v6 { 0x86dd } else { 0x0800 };
+    if let Some(field) = front.last_chunk_mut::<2>() {
+        *field = kind.to_be_bytes();
+    }
+}
+
+impl Work for Ipsec {
+    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+        self.now = now;
+        let stamped = self.hub.has_stamps();
+        for lane in todo(batch) {
+            let stamp = if stamped { self.hub.stamp(pool, batch, lane) } else { Stamp::None };
+            let key = batch.keys[lane];
+            if let Err(reason) = self.frame(&mut batch.frames[lane], &key, pool, stamp) {
+                refuse(batch, lane, reason);
+            }
+        }
+        self.router.work(batch, pool, now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! A split ring: descriptors, and one ring of numbers in each direction.
+//!
+//! ```text
+//!  descriptors: 16 bytes each: address, length, flags, next
+//!  available:   flags, index, heads of chains ..., used event     written by the guest
+//!  used:        flags, index, (head, bytes) ..., available event  written by us
+//! ```
+//!
+//! Source: Virtual I/O Device (VIRTIO) version 1.2, section 2.7.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::{Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules};
+use crate::memory::Memory;
+use crate::violation::Violation;
+
+/// Flag of the available ring: the guest wants no calls.
+const NO_INTERRUPT: u16 = 1;
+/// Flag of the used ring: we want no kicks.
+const NO_NOTIFY: u16 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Split {
+    common: Common,
+    descriptors: Part,
+    available: Part,
+    used: Part,
+    /// The used index that the guest was last shown.
+    shown: u16,
+}
+
+impl Split {
+    /// Asks the guest for no kicks, because this side polls.
+    fn set_no_kicks(&self) {
+        if self.common.rules.event_index {
+            // A kick is due when the guest's index passes this value, which it has just done.
+            let past = self.shown.wrapping_sub(1);
+            let at = 4 + 8 * usize::from(self.common.size);
+            self.used.u16(at).store(past.to_le(), Ordering::Relaxed);
+        }
+        self.used.u16(0).store(NO_NOTIFY.to_le(), Ordering::Relaxed);
+    }
+
+    /// `number` is below the ring's size.
+    #[inline]
+    fn read(&self, number: u16) -> Descriptor {
+        let at = 16 * usize::from(number);
+        let first = self.descriptors.u64(at).load(Ordering::Relaxed);
+        Self::descriptor(first, self.descriptors.u64(at + 8).load(Ordering::Relaxed))
+    }
+
+    /// The position of an entry among `size` entries.
+    #[inline]
+    fn index(&self, entry: u16) -> usize {
+        usize::from(entry & (self.common.size - 1))
+    }
+}
+
+impl Ring for Split {
+    const IS_KNOWN_AT_END: bool = false;
+
+    fn new(memory: &Arc<Memory>, place: RingPlace, rules: Rules) -> Result<Self, Violation> {
+        let common = Common::new(memory, place, rules)?;
+        let count = usize::from(common.size);
+        let event = 2 * usize::from(rules.event_index);
+        let descriptors = common.part("descriptor table", place.descriptors, 16 * count, 8)?;
+        let available = 4 + 2 * count + event;
+        let available = common.part("available ring", place.available, available, 2)?;
+        let used = common.part("used ring", place.used, 4 + 8 * count + event, 4)?;
+        if memory.has_loss() {
+            return Err(Violation::Lost);
+        }
+        Ok(Self { common, descriptors, available, used, shown: 0 })
+    }
+
+    #[inline]
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// It begins where its used ring ends, not at the base that the front end sends: with frames that are
+    /// always done in order, that is the same number, also after this process was killed.
+    fn start(&mut self) -> Cursor {
+        self.shown = u16::from_le(self.used.u16(2).load(Ordering::Acquire));
+        self.set_no_kicks();
+        Cursor { at: self.shown, ahead: 0 }
+    }
+
+    fn stop(mut self) -> u32 {
+        self.start().at.into()
+    }
+
+    #[inline]
+    fn look(&mut self, cursor: &mut Cursor) -> Result<(), Violation> {
+        self.common.check()?;
+        // Acquire: makes visible what the guest wrote before it advanced the index.
+        let end = u16::from_le(self.available.u16(2).load(Ordering::Acquire));
+        let (ahead, size) = (end.wrapping_sub(cursor.at), self.common.size);
+        if ahead > size {
+            return Err(Violation::Index { ahead, size });
+        }
+        cursor.ahead = ahead;
+        Ok(())
+    }
+
+    #[inline]
+    fn head(&self, cursor: Cursor) -> Result<u16, Violation> {
+        let at = 4 + 2 * self.index(cursor.at);
+        let number = u16::from_le(self.available.u16(at).load(Ordering::Relaxed));
+        if number >= self.common.size {
+            return Err(Violation::Number { number, count: self.common.size });
+        }
+        Ok(number)
+    }
+
+    #[inline]
+    fn take(&self, number: u16, chain: &mut Chain) -> Result<(Descriptor, Option<u16>), Violation> {
+        chain.slots = 1;
+        let d = self.read(number);
+        Ok((d, Self::following(d, number, self.common.size)?))
+    }
+
+    #[inline]
+    fn descriptor(first: u64, second: u64) -> Descriptor {
+        let (first, second) = (u64::from_le(first), u64::from_le(second));
+        Descriptor {
+            at: first,
+            len: second as u32,
+            flags: (second >> 32) as u16,
+            number: (second >> 48) as u16,
+        }
+    }
+
+    #[inline]
+    fn following(d: Descriptor, _: u16, count: u16) -> Result<Option<u16>, Violation> {
+        // What is wrong about one that names a table is found by the walk.
+        if d.flags & (NEXT | super::INDIRECT) != NEXT {
+            return Ok(None);
+        }
+        if d.number >= count {
+            return Err(Violation::Number { number: d.number, count });
+        }
+        Ok(Some(d.number))
+    }
+
+    #[inline]
+    fn pass(&self, cursor: &mut Cursor, chain: Chain) {
+        cursor.at = cursor.at.wrapping_add(chain.slots);
+        cursor.ahead = cursor.ahead.saturating_sub(chain.slots);
+    }
+
+    #[inline]
+    fn set_used(&mut self, cursor: Cursor, chain: Chain, bytes: u32) {
+        let at = 4 + 8 * self.index(cursor.at);
+        self.used.u32(at).store(u32::from(chain.id).to_le(), Ordering::Relaxed);
+        self.used.u32(at + 4).store(bytes.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn show(&mut self, cursor: Cursor) -> bool {
+        let next = cursor.at;
+        if self.shown == next {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.shown, next);
+        // Release: the used entries, and what was written into buffers, precede this store.
+        self.used.u16(2).store(next.to_le(), Ordering::Release);
+        // The guest allows calls and then looks at the index; this side does so in the other order.
+        fence(Ordering::SeqCst);
+        if self.common.rules.event_index {
+            let at = 4 + 2 * usize::from(self.common.size);
+            let event = u16::from_le(self.available.u16(at).load(Ordering::Relaxed));
+            next.wrapping_sub(event).wrapping_sub(1) < next.wrapping_sub(before)
+        } else {
+            u16::from_le(self.available.u16(0).load(Ordering::Relaxed)) & NO_INTERRUPT == 0
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, cursor: Cursor) {
+        let third = Cursor { at: cursor.at.wrapping_add(2), ..cursor };
+        if cursor.ahead > 2
+            && let Ok(head) = self.head(third)
+        {
+            let part = &self.descriptors;
+            part.region.mapping().prefetch(part.at + 16 * usize::from(head));
+        }
+    }
+
+    #[inline]
+    fn prefetch_buffer(&self, cursor: Cursor) {
+        if cursor.ahead > 0
+            && let Ok(head) = self.head(cursor)
+        {
+            self.common.memory.prefetch(self.read(head).at);
+        }
+    }
+}
