@@ -35,7 +35,7 @@ use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, T
 use ipnet::IpNet;
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
-use super::{Config, ConfigError, offload};
+use super::{Config, ConfigError, QueueLimits, offload};
 
 /// The reason why an engine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +79,9 @@ impl Config {
     /// When a capture or an interface cannot be opened, or a table does not accept its entries.
     pub fn build_logged(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
         super::send::receive(self, &mut parts.rx)?;
+        if let Some(QueueLimits::Dlb2) = self.yard.queue_limits {
+            parts.queue = flowyard_queue::dlb::queue;
+        }
         self.resolve()?.build(parts, log).map_err(|error| match error {
             BuildError::Interface { port, error: OpenError { what, fix } } => {
                 let named = self.ports().nth(usize::from(port));

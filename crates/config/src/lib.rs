@@ -79,7 +79,7 @@ pub use tenant::TenantConfig;
 pub use words::hex;
 pub use words::{
     BadChecksumsWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord,
-    Order, PortKind, RoleWord,
+    Order, PortKind, QueueLimits, RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -176,6 +176,8 @@ pub struct YardConfig {
     /// Of this number of batches, a core takes one from a queue that is not its most urgent one, if such a queue has
     /// frames; 0: strict priority.
     pub less_urgent_every: Spanned<u32>,
+    /// Limits of the queues beyond their windows, for simulations; by default there are none.
+    pub queue_limits: Option<QueueLimits>,
     /// The seed of all random choices: table hashes and the random hash key. If it is not written,
     /// they follow the secret of [`Config::set_secret`].
     pub seed: Option<u64>,
@@ -198,6 +200,7 @@ impl Default for YardConfig {
             hold_after_frames: 1024,
             hold_us: 1000,
             less_urgent_every: free(16),
+            queue_limits: None,
             seed: None,
             metrics: None,
         }

@@ -42,6 +42,14 @@ impl std::convert::From<IdleWord> for flowyard_yard::blueprint::Idle {
     }
 }
 
+/// The limits of the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueLimits {
+    /// Those of one queue of Intel's Dynamic Load Balancer 2.0.
+    Dlb2,
+}
+
 /// The kind of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
