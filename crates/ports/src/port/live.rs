@@ -155,7 +155,7 @@ fn taps<S: System>(
         .queues(name, count, &programs, place.port.carries)
         .map_err(|error| tap::refused(name, &error))?;
     // Those that the kernel knows of the ones that were asked for.
-    let carries = queues.0.first().map_or(Carries::NONE, |queue| queue.carries());
+    let carries = queues.0.first().map_or(Carries::NONE, calls::Queue::carries);
     let interface = system.set_up(name, *port_settings)?;
     let silencers = queues.0.iter().map(S::Queue::silencer).collect();
     let parts = Arc::new(parts::Parts::new(silencers));

@@ -85,6 +85,9 @@ fn text(rng: &mut Rng, seed: u64, Shape { kinds, width: cores, .. }: Shape) -> S
         }
         if kind == "af_xdp" {
             writeln!(text, "match = [\"all\"]").unwrap();
+        } else {
+            // A long frame that is dropped is one drop, but several frames of the wire, which are what is counted here.
+            writeln!(text, "offload = {{ uso = false }}").unwrap();
         }
     }
     if rng.below(2) == 0 {

@@ -103,7 +103,7 @@ pub(super) fn finished(offload: Offload, frame: &[u8]) -> Vec<Vec<u8>> {
     let Ok(offload) = Offload::from_virtio(&header, frame) else { return Vec::new() };
     let whole = Seen::whole(frame, None, offload);
     let Some(cut) = whole.cut() else { return Vec::new() };
-    let count = cut.as_ref().map_or(1, |cut| cut.count());
+    let count = cut.as_ref().map_or(1, flowyard_wire::segment::Cut::count);
     let segment = |n| {
         let mut bytes = vec![0; whole.len(cut.as_ref(), n)];
         whole.write(cut.as_ref(), n, &mut bytes);
