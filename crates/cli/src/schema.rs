@@ -5,8 +5,8 @@
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Offload, Queues, Sas, Steer,
-    SwitchWhy, Tables, Trace,
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbTrace, Offload, Queues, Sas,
+    Steer, SwitchWhy, Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_rfc2544::document::{Comparison, Document};
