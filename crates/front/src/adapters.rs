@@ -30,7 +30,8 @@ mod users;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flowyard_dpdk::rules::{Capabilities, Device, Hits, Offer, Refused, Rule, RuleId};
+use flowyard_dpdk::rules::{self as learnt, Capabilities, Device, Hits, Match, Offer};
+use flowyard_dpdk::rules::{Refused, Rule, RuleId};
 use flowyard_flow::table;
 use flowyard_frame::{Action, FlowKey, Nanos};
 use flowyard_yard::ControlPlane;
@@ -252,8 +253,11 @@ impl Adapters {
             strikes: 0,
             dropped_before: 0,
         };
+        let marks = |of| adapter.capabilities.of(of, learnt::Ask::Mark).is_ok();
+        if marks(Match::Udp) || marks(Match::Tcp) {
+            self.flow_lock().add(port);
+        }
         self.lock().ports.insert(port, adapter);
-        self.flow_lock().add(port);
     }
 
     /// Whether there is an adapter.

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Request {
 #[derive(Debug)]
 pub(super) struct Flows {
     most: u32,
-    /// Ports with an adapter.
+    /// Ports with an adapter that marks frames.
     ports: Vec<u16>,
     fates: Vec<Fate>,
     free: VecDeque<u32>,
@@ -103,7 +103,7 @@ impl Flows {
     fn pattern(&self, entry: &Entry) -> Result<Rule, String> {
         let port = entry.key.in_port;
         if !self.ports.contains(&port) {
-            return Err("the port that receives it has no adapter with rules".into());
+            return Err("the port that receives it has no adapter that marks frames".into());
         }
         if entry.change != Change::None || entry.macs.is_some() || entry.hop {
             return Err("rules of adapters change no frames".into());

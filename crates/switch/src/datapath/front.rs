@@ -54,7 +54,7 @@ impl Datapath {
         }
         self.mapping.hits(alive.count());
         if self.fronted.is_some() {
-            self.offer(batch, alive, now);
+            self.offer(batch, alive.without(marked), now);
         }
         self.count_mapped(batch, alive, now);
         let pays = self.mapping.len() < HOT || !self.is_light;

@@ -157,6 +157,11 @@ impl Datapath {
         if !self.mapping.mask().is_within(&MASK) {
             return;
         }
+        // All lanes came by the same port. Without an adapter that marks, frames cost nothing more here.
+        let came_by = { lanes }.next().map(|lane| batch.keys[lane].in_port);
+        if !it.front.answers() && !came_by.is_some_and(|port| it.front.takes(port, port)) {
+            return;
+        }
         for lane in lanes {
             let (key, action) = (batch.keys[lane].masked(&MASK), batch.actions[lane]);
             let To::Port(to) = action.to else { continue };
@@ -222,10 +227,9 @@ impl Datapath {
             all.extend(why.take(1).map(|why| format!("it is not in the adapter: {why}")));
         }
         if all.is_empty() {
-            all.push(
-                "it was not offered: the port mapping of this core has sent no frame of it lately"
-                    .into(),
-            );
+            let why = "it was not offered: the port mapping of this core has sent no frame of it lately, or its port \
+                       has no adapter that marks frames";
+            all.push(why.into());
         }
         all
     }
