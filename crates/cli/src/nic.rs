@@ -257,8 +257,10 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         }),
         page.map_or(Ok(()), |file| file.write_page(&heat::page(&outcome))),
         trace.map_or(Ok(()), |file| {
-            let json =
-                outcome.timeline.as_ref().map_or_else(String::new, flowyard_nicsim::timeline::Timeline::json);
+            let json = outcome
+                .timeline
+                .as_ref()
+                .map_or_else(String::new, flowyard_nicsim::timeline::Timeline::json);
             file.write(json.as_bytes())
         }),
     ];

@@ -136,7 +136,10 @@ fn the_second_frame_of_a_flow_hits_in_the_port_mapping_and_is_counted() {
     for _ in 0..3 {
         assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
     }
-    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2, front: 0, over: 0 });
+    assert_eq!(
+        bed.datapath.totals,
+        Totals { frames: 3, cached: 2, mapped: 2, front: 0, over: 0, marked: 0 }
+    );
     assert_eq!(flow.counts[0].read().0, 3);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
     // Another rule ends the entry; the counters stay.

@@ -43,7 +43,10 @@ fn the_third_frame_of_a_flow_hits_in_the_mapping_and_is_counted() {
     assert_eq!(front(&mut bed, 1, &[1, 1, 1]), [OUT(2); 3]);
     assert_eq!(flow.counts[0].read(), (3, 180, 5));
     assert_eq!(bed.datapath.offloaded(&flow), Some((3, 180)));
-    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 3, mapped: 3, front: 3, over: 0 });
+    assert_eq!(
+        bed.datapath.totals,
+        Totals { frames: 3, cached: 3, mapped: 3, front: 3, over: 0, marked: 0 }
+    );
     assert_eq!(front(&mut bed, 3, &[1]), [None], "another port is another key");
     let mut mapped = Vec::new();
     bed.datapath.each_mapped(&mut |key, to| mapped.push((key.in_port, key.proto, to)));
