@@ -11,22 +11,9 @@
 use std::collections::BTreeMap;
 
 use flowyard_ports::live::Carries;
-use serde::Deserialize;
 use toml::Spanned;
 
-use super::{BadChecksumsWord, Config, ConfigError, PortConfig, PortKind, WorkKind};
-
-/// `offload` of `[[port]]`. What is not written is on where it is possible.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PortOffload {
-    /// Whether checksums are left to whoever gets the frames; `false` also excludes the others.
-    pub csum: Option<bool>,
-    /// Whether TCP segments pass as one long frame.
-    pub tso: Option<bool>,
-    /// Whether UDP datagrams pass as one long frame.
-    pub uso: Option<bool>,
-}
+use super::{BadChecksumsWord, Config, ConfigError, PortConfig, PortKind, PortOffload, WorkKind};
 
 impl PortOffload {
     /// The words with their names.

@@ -62,7 +62,6 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
-pub use carry::PortOffload;
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
@@ -76,6 +75,7 @@ pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub use tenant::TenantConfig;
+pub use words::PortOffload;
 pub use words::hex;
 pub use words::{
     BadChecksumsWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord,

@@ -111,6 +111,18 @@ pub enum FanoutWord {
     Queue,
 }
 
+/// `offload` of `[[port]]`. What is not written is on where it is possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortOffload {
+    /// Whether checksums are left to the receiver of the frames; `false` also excludes the others.
+    pub csum: Option<bool>,
+    /// Whether TCP segments pass as one long frame.
+    pub tso: Option<bool>,
+    /// Whether UDP datagrams pass as one long frame.
+    pub uso: Option<bool>,
+}
+
 /// What a port does with frames that have a wrong checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]

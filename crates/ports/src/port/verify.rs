@@ -1,4 +1,4 @@
-//! Verifies the checksums of received frames, counts what it finds, and drops wrong ones if the port is told to.
+//! Verifies the checksums of received frames, counts what it finds, and drops wrong ones if the port is configured to.
 //!
 //! ```text
 //!  port ──rx──> [good] [bad] [partial] [no checksum] ──> [good] [partial] [no checksum]     drop

@@ -6,7 +6,7 @@
 //!       └────────read───> the queue that a program of module `choose` chooses
 //! ```
 //!
-//! With offloads, the host leaves checksums and the cutting of long frames to whoever gets the frames, and says so in
+//! With offloads, the host leaves checksums and the cutting of long frames to the receiver of the frames, and describes them in
 //! a virtio-net header in front of each. Without, it completes checksums and cuts frames before they come here.
 //! An interface that this program created is removed with it; one that existed before remains.
 //!
