@@ -161,11 +161,13 @@ mod tests {
         ];
         let mut batch = Batch::default();
         for (mark, port, _) in marks {
-            let frame = Frame { mark, ..Frame::unbacked(60) };
+            let mut frame = Frame::unbacked(60);
+            frame.mark = mark;
             let lane = batch.push(frame, key(port)).unwrap();
             batch.actions[lane] = Action::queue(99);
         }
-        let missed = table.lookup(&mut batch, batch.lanes());
+        let all = batch.lanes();
+        let missed = table.lookup(&mut batch, all);
         for (lane, (mark, port, wanted)) in marks.into_iter().enumerate() {
             assert_eq!(missed.has(lane), wanted.is_none(), "{mark:#x} on port {port}");
             assert_eq!(batch.actions[lane], Action::queue(wanted.unwrap_or(99)));

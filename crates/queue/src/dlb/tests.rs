@@ -63,8 +63,8 @@ fn credits_dead_lock() {
     }
     device.schedule();
     assert!(device.stopped(Limit::History) > 0);
-    for port in 0..2 {
-        assert_eq!(device.forward(port, held[port][0], queues[1]), Err(Limit::Credits));
+    for (port, events) in held.iter().enumerate() {
+        assert_eq!(device.forward(port, events[0], queues[1]), Err(Limit::Credits));
         assert!(device.dequeue(port, 32).is_empty(), "the history list is full");
     }
     assert!(device.is_dead_locked());

@@ -23,6 +23,9 @@ use crate::live::{Counts, Interface, OpenError, State, is_down, offload};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
+mod ledger;
+
+use self::ledger::Ledger;
 use super::calls::{Program, Socket, System};
 use super::device::{Device, HEADER, Monitor, News, Place, Shared, refuse_all};
 use super::plan::XdpPort;
@@ -105,40 +108,6 @@ struct Xdp<S: System> {
     is_stopped: bool,
     /// The interface is gone: the socket is closed when its frames were received.
     is_leaving: bool,
-}
-
-/// The buffers lent to the kernel.
-struct Ledger {
-    bits: Box<[u64]>,
-    /// Number of buffers in the fill ring, or being received into.
-    filled: usize,
-    /// Number of buffers in the tx ring, or being transmitted.
-    sent: usize,
-}
-
-impl Ledger {
-    fn set(&mut self, buffer: u64) {
-        if let Some(word) = self.bits.get_mut(buffer as usize / 64) {
-            *word |= 1 << (buffer % 64);
-        }
-    }
-
-    /// Clears the bit of `buffer`; returns whether it was lent.
-    fn clear(&mut self, buffer: u64) -> bool {
-        let Some(word) = self.bits.get_mut(buffer as usize / 64) else { return false };
-        let was = *word >> (buffer % 64) & 1 == 1;
-        *word &= !(1 << (buffer % 64));
-        was
-    }
-
-    /// Removes and returns all lent buffers.
-    fn drain(&mut self) -> impl Iterator<Item = u64> + '_ {
-        (self.filled, self.sent) = (0, 0);
-        (0..).zip(self.bits.iter_mut()).flat_map(|(at, word)| {
-            let bits = std::mem::take(word);
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| at * 64 + bit)
-        })
-    }
 }
 
 /// Time between two readings of the kernel's counters.
