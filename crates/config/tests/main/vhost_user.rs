@@ -65,6 +65,10 @@ fn log() -> (Log, Lines) {
     (log, lines)
 }
 
+/// What is logged when both queues of a guest work in both directions. Less is logged when only some of them do.
+const READY: &str =
+    "the guest's driver is ready: 2 queues to transmit (mergeable buffers), 2 to receive";
+
 /// Waits until `what` was logged this often.
 fn wait_for(lines: &Lines, what: &str, times: usize) {
     for _ in 0..2000 {
@@ -142,7 +146,7 @@ fn frames_pass_between_two_guests_in_order() {
     let running = yard.start(clock()).unwrap();
     let mut east = Adapter::accept(&listener, WISH);
     let mut west = Adapter::connect(&folder.path().join("west.sock"), WISH);
-    wait_for(&lines, "2 queues to transmit (mergeable buffers), 2 to receive", 2);
+    wait_for(&lines, READY, 2);
     pass(&mut west, &mut east, 0..100_000);
     pass(&mut east, &mut west, 0..100_000);
     running.stop();
@@ -159,7 +163,7 @@ fn guests_come_and_go() {
     let yard = config.build_logged(Parts::default(), &log).unwrap();
     let running = yard.start(clock()).unwrap();
     let mut west = Adapter::connect(&folder.path().join("west.sock"), WISH);
-    wait_for(&lines, "west: the guest's driver is ready: 2 queues", 1);
+    wait_for(&lines, &format!("west: {READY}"), 1);
     for _ in 0..50 {
         assert!(west.transmit(0, &frame(1)), "the ring has room");
     }
@@ -175,7 +179,7 @@ fn guests_come_and_go() {
     let listener = listener(folder.path());
     for round in 1..=10 {
         let mut east = Adapter::accept(&listener, WISH);
-        wait_for(&lines, "east: the guest's driver is ready: 2 queues", round);
+        wait_for(&lines, &format!("east: {READY}"), round);
         pass(&mut west, &mut east, 64..2000);
         pass(&mut east, &mut west, 64..2000);
     }
@@ -183,7 +187,7 @@ fn guests_come_and_go() {
         // The west's guest is replaced, too.
         drop(west);
         west = Adapter::connect(&folder.path().join("west.sock"), WISH);
-        wait_for(&lines, "west: the guest's driver is ready: 2 queues", round);
+        wait_for(&lines, &format!("west: {READY}"), round);
     }
     running.stop();
     let outcome = running.join();
@@ -202,7 +206,7 @@ fn a_guest_that_breaks_the_rules_harms_only_its_own_port() {
     let mut west = Adapter::connect(&folder.path().join("west.sock"), WISH);
     for round in 1..=5 {
         for side in ["west", "east"] {
-            wait_for(&lines, &format!("{side}: the guest's driver is ready: 2 queues"), round);
+            wait_for(&lines, &format!("{side}: {READY}"), round);
         }
         pass(&mut west, &mut east, 0..500);
         pass(&mut east, &mut west, 0..500);
@@ -234,7 +238,7 @@ fn a_guest_that_breaks_the_rules_harms_only_its_own_port() {
         east.stop();
         east.start();
     }
-    wait_for(&lines, "west: the guest's driver is ready", 6);
+    wait_for(&lines, &format!("west: {READY}"), 6);
     assert!(!lines.lock().unwrap().iter().any(|line| line.contains("west: ring")), "{lines:?}");
     running.stop();
     let outcome = running.join();
