@@ -209,7 +209,9 @@ fn flows_that_are_idle_end() {
     });
     assert_eq!(kept[0].received, kept[0].sent);
     let seen = rig.stop("idle flows", &[("no_flow", 1)], &streams);
-    assert!(seen < 150, "{seen}");
+    // The first 200 frames come at once, and any number of them passes through the yard before XDP has the flows.
+    let later = streams.iter().map(|stream| stream.sent).sum::<u64>() - 200;
+    assert!(seen < 200 + later / 2, "{seen} frames, {later} of them later");
 }
 
 /// A link with a smaller MTU: XDP leaves longer frames to the yard, which counts why they are dropped.
