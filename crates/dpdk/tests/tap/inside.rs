@@ -1,4 +1,5 @@
 //! What runs in the guest: net_tap with two queues, rules, and datagrams that the kernel sends to the interface.
+#![allow(clippy::print_stdout, reason = "what it prints is read from the serial port of the guest")]
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
