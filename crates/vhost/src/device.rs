@@ -181,7 +181,10 @@ impl Device {
             self.tell(Told::Down);
             return self.place(Vec::new(), Vec::new());
         }
-        let told = Told::Up { receivers: receivers.len(), senders: senders.len() };
+        // The frames of a disabled ring are dropped, so that the log must not call it ready.
+        let enabled = |ring: &&Vring| ring.is_started && ring.is_enabled;
+        let from_guest = self.rings.iter().skip(1).step_by(2).filter(enabled).count();
+        let told = Told::Up { receivers: from_guest, senders: senders.len() };
         let told = if senders.is_empty() { Told::Down } else { told };
         self.place(receivers, senders);
         // Who reads that the driver is ready may send frames to it.

@@ -263,7 +263,7 @@ fn disable(agreed: Agreed) {
         echo_until(&mut port, || guest.is_finished());
         guest.join().unwrap()
     });
-    wait_for(&lines, "1 queues to transmit");
+    wait_for(&lines, "1 queues to transmit (mergeable buffers), 1 to receive");
     for _ in 0..64 {
         assert!(adapter.transmit(1, &[1; 60]), "the ring has room");
     }
