@@ -91,7 +91,7 @@ struct RunArgs {
     pcap_out: Option<PathBuf>,
 
     /// Also write a timeline of the first millisecond of the measured time to this file, for
-    /// https://ui.perfetto.dev: functions by core, locks, frame memory, DMAs, frames, interrupts; this uses the
+    /// <https://ui.perfetto.dev>: functions by core, locks, frame memory, DMAs, frames, interrupts; this uses the
     /// reference simulator
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
