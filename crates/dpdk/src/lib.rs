@@ -11,8 +11,8 @@
 //! Without the feature `dpdk`, which is off by default, the crate has only [`rules`] with a stand-in for an adapter: then
 //! it needs no DPDK and no C compiler.
 //!
-//! Invariants: the environment of DPDK (EAL) is started once in a process. A [`Queue`] is used by one thread at a time.
-//! A buffer of external memory belongs either to the yard or to DPDK; [`External`] keeps account, and memory that a
+//! Invariants: the environment of DPDK (EAL) is started once in a process. A `Queue` is used by one thread at a time.
+//! A buffer of external memory belongs either to the yard or to DPDK; `External` keeps account, and memory that a
 //! driver may still write is never freed.
 //! Thread-safety: as said at each type.
 
