@@ -150,6 +150,8 @@ impl Device {
         let Ok(memory) = Memory::new(self.regions.clone()).map(Arc::new) else { return };
         let rules = self.rules();
         let (mut receivers, mut senders) = (Vec::new(), Vec::new());
+        // Receivers whose frames are not dropped; only these are logged as ready.
+        let mut enabled = 0;
         let mut broken = Vec::new();
         for (at, vring) in self.rings.iter().enumerate() {
             // Frames of a disabled ring are dropped by the ring's core; a disabled ring for the guest gets
@@ -165,6 +167,7 @@ impl Device {
             let place = vring.place;
             let built = if transmits {
                 let built = Receiver::new(&memory, place, rules, number, !vring.is_enabled);
+                enabled += usize::from(vring.is_enabled);
                 built.map(|receiver| receivers.push(receiver))
             } else {
                 Sender::new(&memory, place, rules, number).map(|sender| senders.push(sender))
@@ -181,10 +184,7 @@ impl Device {
             self.tell(Told::Down);
             return self.place(Vec::new(), Vec::new());
         }
-        // The frames of a disabled ring are dropped, so that the log must not call it ready.
-        let enabled = |ring: &&Vring| ring.is_started && ring.is_enabled;
-        let from_guest = self.rings.iter().skip(1).step_by(2).filter(enabled).count();
-        let told = Told::Up { receivers: from_guest, senders: senders.len() };
+        let told = Told::Up { receivers: enabled, senders: senders.len() };
         let told = if senders.is_empty() { Told::Down } else { told };
         self.place(receivers, senders);
         // Who reads that the driver is ready may send frames to it.

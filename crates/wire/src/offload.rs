@@ -157,7 +157,7 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
 const GSO_ECN: u8 = 0x80;
-/// The offset of the checksum in the header of SCTP, where it has four bytes.
+/// The offset of the checksum in the header of SCTP. The field has four bytes (RFC 9260 section 3.1).
 const SCTP_CHECKSUM: usize = 8;
 
 impl Offload {
@@ -249,8 +249,9 @@ impl Offload {
             offload.checksum_start = field(6);
             let outside = |_| Refused::ChecksumOutside;
             offload.checksum_offset = u8::try_from(field(8)).map_err(outside)?;
-            let field_len = if field(8) == SCTP_CHECKSUM as u16 { 4 } else { 2 };
-            let end = usize::from(field(6)) + usize::from(field(8)) + field_len;
+            let at = usize::from(offload.checksum_offset);
+            let field_len = if at == SCTP_CHECKSUM { 4 } else { 2 };
+            let end = usize::from(field(6)) + at + field_len;
             if end > frame.len() || field(6) == 0 {
                 return Err(Refused::ChecksumOutside);
             }

@@ -100,7 +100,7 @@ fn a_header_that_does_not_fit_is_refused() {
         (Refused::ChecksumOutside, &tcp4, 1, 0, [0, 0, 150, 16]),
         (Refused::ChecksumOutside, &tcp4, 1, 0, [0, 0, 0xffff, 16]),
         (Refused::ChecksumOutside, &tcp4, 1, 0, [0, 0, 0, 16]),
-        // The checksum of SCTP has four bytes, of which the last two would lie outside.
+        // The checksum of SCTP has four bytes. The last one would lie outside the frame.
         (Refused::ChecksumOutside, &tcp4, 1, 0, [0, 0, 143, 8]),
         (Refused::Headers, &tcp6, 1, 1, [74, 50, 54, 16]),
         (Refused::Headers, &tcp4, 1, 4, [54, 50, 34, 16]),
