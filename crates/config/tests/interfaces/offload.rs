@@ -25,6 +25,7 @@ use crate::yard::{Live, drops_but};
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
 use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
+use flowyard_testkit::harness::Need;
 use flowyard_yard::DropReason;
 
 flowyard_testkit::tests! {
@@ -32,7 +33,7 @@ flowyard_testkit::tests! {
     tap_passes_long_frames needs [crate::NAMESPACES],
     without_offloads_no_frame_is_long needs [crate::NAMESPACES],
     few_buffers_for_long_frames_are_enough needs [crate::NAMESPACES],
-    a_port_without_offloads_transmits_finished_frames needs [crate::NAMESPACES],
+    a_port_without_offloads_transmits_finished_frames needs [crate::NAMESPACES, Need::Program("tcpdump")],
     a_router_passes_long_frames needs [crate::NAMESPACES],
     offload_rate on_demand "a measurement",
 }
