@@ -14,6 +14,9 @@
 #define LOST 1000000000
 /* How long a flow stays where it is after a FIN. */
 #define LINGER 1000000000
+/* How long an elephant waits for a pause in its frames, and how long a pause XDP makes then. */
+#define PATIENCE 100000000
+#define GAP 10000000
 #define MAGIC 0x666c7964
 
 /* A flow. Its learner writes `wanted` and `closed`, XDP the rest. */
@@ -23,6 +26,8 @@ struct flow {
 	u32 producer, cpu; /* of its last frame */
 	u64 seq;           /* of its last frame */
 	u64 closed;        /* when this host sent a FIN; 0: it did not */
+	u64 waits;         /* since when it cannot move to its own CPU; 0: it does not wait */
+	u64 passed;        /* when the last frame passed while XDP made a pause */
 };
 
 /* The last frame that was sent, and when. */
@@ -196,6 +201,20 @@ INLINE int is_delivered(const struct flow *f)
 	return 0;
 }
 
+/* Whether XDP drops a frame of an elephant, so that the frames in front of it can leave the ring before it moves. A frame
+ * passes each GAP: if the frames before it found the ring full, nothing else would say that the ring is empty now. */
+INLINE int makes_a_gap(struct flow *f)
+{
+	u64 now = time_ns();
+	if (!f->waits)
+		f->waits = now;
+	if (is_since(now, f->waits, PATIENCE) || !is_since(now, f->passed, GAP)) {
+		f->passed = now;
+		return 0;
+	}
+	return 1;
+}
+
 /* The flow, which is remembered from its first frame on if flows may have to make room for another one. */
 INLINE struct flow *flow_of(const struct key *flow, int is_sampled)
 {
@@ -225,12 +244,15 @@ INLINE void follow(const struct config *c, const struct key *key, struct last *l
 	if (own != STAY) {
 		wanted = own;
 		reason = ELEPHANT;
+	} else if (f->waits) {
+		f->waits = 0;
 	}
 	/* The first frame goes where those before it went. They were not remembered, but its number is later than theirs. */
 	if (f->home == STAY)
 		f->home = l->queue;
 	else if (f->home != wanted && (c->learns == 2 || is_delivered(f))) {
 		f->home = wanted;
+		f->waits = 0;
 		happened(MOVED);
 	}
 	if (!w && learned == STAY && f->home == wanted) {
@@ -238,7 +260,7 @@ INLINE void follow(const struct config *c, const struct key *key, struct last *l
 		return;
 	}
 	l->queue = f->home;
-	l->reason = f->home == wanted ? reason : SETTLING;
+	l->reason = f->home == wanted ? reason : own != STAY && makes_a_gap(f) ? GAP_DROP : SETTLING;
 	l->followed = 1;
 }
 

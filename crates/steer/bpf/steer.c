@@ -14,6 +14,7 @@ enum reason {
 	FILTER, /* on the CPU that its consumer was last seen on */
 	SETTLING, /* not there yet: frames are still on their way to another CPU */
 	ELEPHANT, /* on the CPU that its flow has for itself */
+	GAP_DROP, /* dropped: its flow gets a CPU for itself, and cannot move there without a pause in its frames */
 	REASONS = 8,
 };
 
@@ -333,7 +334,7 @@ INLINE int steered(struct xdp_md *ctx, u64 length)
 		count->frames[reason & (REASONS - 1)]++;
 		count->bytes += length;
 	}
-	if (reason == DROPPED)
+	if (reason == DROPPED || reason == GAP_DROP)
 		return XDP_DROP;
 	const u32 *cpu = map_lookup(&queues, &queue);
 	if (!cpu || *cpu == STAY)

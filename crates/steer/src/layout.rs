@@ -29,8 +29,9 @@ pub(crate) type Watched = [u8; 72];
 pub(crate) type Ring = [u64; 2];
 /// `struct last`.
 pub(crate) type Last = [u8; 480];
-/// `struct flow`: wanted queue, queue now, CPU that sent and CPU that received its last frame, the frame's number, and the time of a FIN.
-pub(crate) type Flow = [u8; 32];
+/// `struct flow`: wanted queue, queue now, CPU that sent and CPU that received its last frame, the frame's number, the time of a FIN, and
+/// two times that only XDP reads.
+pub(crate) type Flow = [u8; 48];
 /// `struct sent`: the number of the last frame, and when it was sent.
 pub(crate) type Sent = [u64; 2];
 /// `struct left`: the number of the last frame comes first.

@@ -28,11 +28,13 @@ pub enum Reason {
     Settling,
     /// The CPU that the flow has for itself.
     Elephant,
+    /// Dropped: the flow gets a CPU for itself, and cannot move there without a pause in its frames.
+    GapDrop,
 }
 
 impl Reason {
     /// Every reason, in the order of the program's numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoHash,
         Self::Rss,
         Self::Rule,
@@ -40,6 +42,7 @@ impl Reason {
         Self::Filter,
         Self::Settling,
         Self::Elephant,
+        Self::GapDrop,
     ];
 
     /// The name in tables and JSON.
@@ -53,6 +56,7 @@ impl Reason {
             Self::Filter => "filter",
             Self::Settling => "settling",
             Self::Elephant => "elephant",
+            Self::GapDrop => "gap_drop",
         }
     }
 }

@@ -2,7 +2,7 @@
 //! system. The next process adopts them, and frames are steered in between.
 //!
 //! ```text
-//!  /sys/fs/bpf/flowyard/IFACE/layout-1/   interface -> "index 5 of network namespace 4026531840"
+//!  /sys/fs/bpf/flowyard/IFACE/layout-2/   interface -> "index 5 of network namespace 4026531840"
 //!                                         attached -> "driver"
 //!                                         flows, sent, done, watchmen, counts, cpus, events   maps
 //!                                         xdp, sends, reads                                   links
@@ -25,12 +25,12 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 /// The version of the pinned maps, of the numbers in front of frames, and of the protocol between the programs that use
 /// both. A change of one of them raises it.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 /// Where pins are by default.
 pub const FOLDER: &str = "/sys/fs/bpf/flowyard";
 /// The maps that are pinned, and the sizes of their keys and values.
 pub(crate) const MAPS: [(&str, u32, u32); 7] = [
-    ("flows", 64, 32),
+    ("flows", 64, 48),
     ("sent", 4, 16),
     ("done", 4, 32),
     // Its timers, which let flows move, run on when the process has ended.

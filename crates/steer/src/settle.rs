@@ -11,6 +11,9 @@
 //! [`AFTER`] later frames of p have left the ring (frames, not numbers: dropped ones have numbers, too), or when c itself has seen its ring empty between two batches
 //! ([`Settle::quiet`]): a timer of c, which cannot run inside a batch. It is set only if a flow waits.
 //!
+//! A flow that overloads its CPU may have frames in the ring at all times. [`Settle::is_gap`] then says which of its frames
+//! are dropped, so that the others leave the ring before the flow moves to a CPU of its own.
+//!
 //! Invariant: a flow's frames reach the stack in the order in which XDP saw them, however long a thread does not run, as
 //! long as a flow's frames are received by one CPU at a time.
 //! Thread-safety: plain data; the program keeps each number where only one CPU writes it.
@@ -24,6 +27,12 @@ use flowyard_frame::Nanos;
 pub const AFTER: u64 = 72;
 /// A frame that was sent so long ago and has not left the ring was dropped in front of it.
 pub const LOST: Nanos = 1_000_000_000;
+
+/// How long an elephant waits for a pause in its frames.
+pub const PATIENCE: Nanos = 100_000_000;
+/// How long a pause lasts that XDP makes in an elephant's frames. One frame passes then: if the frames before it found
+/// the ring full, nothing else would say that the ring is empty now.
+pub const GAP: Nanos = 10_000_000;
 
 /// The last frame that was sent, and when.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +57,10 @@ struct Flow {
     home: usize,
     producer: usize,
     seq: u64,
+    /// Since when it cannot move to its own CPU, if it waits for that.
+    waits: Option<Nanos>,
+    /// When its last frame passed while it waits.
+    passed: Nanos,
 }
 
 /// The state of all flows and rings.
@@ -70,6 +83,21 @@ impl Settle {
         Self { is_watched: true, ..Self::default() }
     }
 
+    /// Whether the next frame of `flow`, which gets CPU `own` for itself, is dropped. Otherwise it is sent to `own`.
+    pub fn is_gap(&mut self, flow: u32, own: usize, now: Nanos) -> bool {
+        let Some(mut at) = self.flows.get(&flow).copied() else { return false };
+        let waits = at.home != own && !self.is_delivered(at);
+        let since = if waits { at.waits.unwrap_or(now) } else { now };
+        at.waits = waits.then_some(since);
+        let is_dropped =
+            now.saturating_sub(since) >= PATIENCE && now.saturating_sub(at.passed) < GAP;
+        if !is_dropped {
+            at.passed = now;
+        }
+        self.flows.insert(flow, at);
+        is_dropped
+    }
+
     /// The CPU to which CPU `producer` sends the next frame of `flow`, and the frame's number, which [`Settle::left`]
     /// reports. Flows go to `first`, by RSS, until somebody learns that they should go to `wanted`, and return when that is
     /// forgotten.
@@ -83,7 +111,8 @@ impl Settle {
     ) -> (usize, u64) {
         let known = self.flows.get(&flow).copied();
         // The first frame of which something is remembered goes where those before it went: its number is later.
-        let mut at = known.unwrap_or(Flow { home: first, producer, seq: 0 });
+        let new = Flow { home: first, producer, seq: 0, waits: None, passed: 0 };
+        let mut at = known.unwrap_or(new);
         let to = wanted.unwrap_or(first);
         if known.is_some() && at.home != to && self.is_delivered(at) {
             at.home = to;

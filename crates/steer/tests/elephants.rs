@@ -10,7 +10,7 @@ use flowyard_frame::{FlowKey, proto};
 use flowyard_livekit::net::alone;
 use flowyard_livekit::sys;
 use flowyard_steer::elephants::{Settings, What};
-use flowyard_steer::{Follow, Model, Policy, Program, Reason, online_cpus};
+use flowyard_steer::{Counts, Follow, Model, Policy, Program, Reason, online_cpus};
 use flowyard_testkit::{Build, harness, note};
 
 use super::{LONG, Rig, TOOLS, policy, socket};
@@ -199,9 +199,14 @@ fn moves_and_returns(follow: Option<Follow>, cpus: &[u32]) {
     });
     phase.store(END, Ordering::Relaxed);
     let sent = sender.join().unwrap();
+    let of = |reason| move |one: Counts| one.frames.get(&reason).copied().unwrap_or_default();
+    let gaps: u64 = program.counts().unwrap().into_iter().map(of(Reason::GapDrop)).sum();
     let seen: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
     let all: u64 = seen.iter().map(|seen| seen.0).sum();
-    note!("{follow:?}: {sent} sent; read and late by flow: {seen:?}; {:?}", program.rings());
+    note!(
+        "{follow:?}: {sent} sent, {gaps} dropped for a pause; read and late by flow: {seen:?}; {:?}",
+        program.rings()
+    );
     assert!(seen.iter().all(|&(all, late)| all > 0 && late == 0), "{seen:?}");
     assert!(all * 10 > sent, "{all} of {sent}");
 }

@@ -4,7 +4,8 @@ use flowyard_operate::protocol::Steer;
 use flowyard_report::{Cell, Column, Table, Tone, num};
 
 /// The stages, in the order of the columns.
-const STAGES: [&str; 7] = ["rss", "rule", "filter", "settling", "elephant", "no_hash", "dropped"];
+const STAGES: [&str; 8] =
+    ["rss", "rule", "filter", "settling", "elephant", "no_hash", "dropped", "gap_drop"];
 
 /// Queues, and rings of CPUs. If an earlier state is given, counters are shown as rates.
 pub(crate) fn tables(now: &Steer, before: Option<&Steer>) -> Vec<Table> {

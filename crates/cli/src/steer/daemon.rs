@@ -339,6 +339,9 @@ impl Daemon {
             Reason::Elephant => format!("it has a CPU of its own: queue {queue}"),
             Reason::Filter => format!("learned, where its consumer runs: queue {queue}"),
             Reason::Settling => format!("it is to move, but is still at queue {queue}"),
+            Reason::GapDrop => {
+                "drop: it has to leave a ring that always has frames of it".to_owned()
+            }
         };
         steps.push(step("steer", decided));
         if frame.reason == Reason::Settling {
@@ -346,14 +349,14 @@ impl Daemon {
             steps.push(step("settle", format!("the flow may not move yet: {why}")));
         }
         let outcome = match (frame.reason, self.cpus.get(usize::from(queue)).copied().flatten()) {
-            (Reason::Dropped, _) => "dropped",
+            (Reason::Dropped | Reason::GapDrop, _) => "dropped",
             (_, Some(cpu)) => {
                 steps.push(step("enqueue", format!("handed to CPU {cpu}")));
                 "redirected"
             }
             (_, None) => "passed",
         };
-        let fix = (outcome == "dropped")
+        let fix = (frame.reason == Reason::Dropped)
             .then(|| "a rule of --rules has action -1; remove it, and start again".to_owned());
         Story { outcome: outcome.to_owned(), fix, reverse: false, steps }
     }

@@ -355,13 +355,13 @@ fn pins_of_others_are_refused() {
         command.args(["-m", "-t", &pid, "--", "mv", &from, &to]);
         assert!(command.status().unwrap().success());
     };
-    layout("layout-1", "layout-0");
+    layout("layout-2", "layout-0");
     refused(
         &["vb", &pin],
-        "another version of flowyard has pinned (layout-0; this one has layout-1)",
+        "another version of flowyard has pinned (layout-0; this one has layout-2)",
     );
     assert!(rig.has_program());
-    layout("layout-0", "layout-1");
+    layout("layout-0", "layout-2");
     // An interface that was deleted leaves pins that are replaced.
     rig.b.sh("ip link del vb");
     rig.a.cable("va", &rig.b, "vb", 1);

@@ -38,7 +38,7 @@ pub struct SteerQueue {
     /// Its CPU; `null`: its frames stay where they are received.
     pub cpu: Option<u32>,
     /// Frames by the stage that decided: `no_hash`, `rss`, `rule`, `dropped`, `filter`, `settling`,
-    /// `elephant`.
+    /// `elephant`, `gap_drop`.
     pub frames: BTreeMap<String, u64>,
     /// Bytes of all these frames.
     pub bytes: u64,
@@ -66,8 +66,8 @@ pub struct SteerWhere {
     pub queue: Option<u16>,
     /// The CPU; `null` if frames stay where they are received, or are dropped.
     pub cpu: Option<u32>,
-    /// The stage that decides: `no_hash`, `rss`, `rule`, `dropped`, `filter`, `settling` or
-    /// `elephant`.
+    /// The stage that decides: `no_hash`, `rss`, `rule`, `dropped`, `filter`, `settling`,
+    /// `elephant` or `gap_drop`.
     pub stage: String,
     /// The reason, as text.
     pub why: String,

@@ -28,6 +28,8 @@ struct Seen {
     dropped: u64,
     moved: u64,
     reordered: u64,
+    /// Frames that were dropped for a pause in their flow.
+    gaps: u64,
     /// Frames that did not go where their flow should be.
     elsewhere: u64,
 }
@@ -93,6 +95,13 @@ impl Machine {
         let at = flow as usize;
         let (wanted, first) = (self.wanted[at], (at + self.turn) % CPUS);
         let producer = (at + self.shift) % 2;
+        // The first flow is an elephant: where it has to go, it has a CPU for itself.
+        if let (Some(settle), Some(own), 0) = (&mut self.settle, wanted, flow)
+            && settle.is_gap(flow, own, self.now)
+        {
+            self.seen.gaps += 1;
+            return;
+        }
         let (cpu, seq) = match &mut self.settle {
             Some(settle) => settle.send(flow, producer, first, wanted, self.now),
             None => (wanted.unwrap_or(first), 0),
@@ -224,7 +233,9 @@ fn flows_move_in_order() {
         all.dropped += seen.dropped;
         all.moved += seen.moved;
         all.elsewhere += seen.elsewhere;
+        all.gaps += seen.gaps;
     }
+    assert!(all.gaps > 0, "{all:?}");
     // A run has some 200 migrations, most of which another one follows before the flow may move.
     assert!(all.moved > 200 * 10 && all.elsewhere > all.moved && all.dropped > 0, "{all:?}");
     assert!(all.delivered > 3 * all.dropped, "{all:?}");
@@ -264,6 +275,44 @@ fn drops_do_not_hold_a_flow() {
     settle.left(0, 0, seq);
     settle.quiet(0, LONG);
     assert_eq!(settle.send(1, 0, 0, Some(1), LONG).0, 1);
+}
+
+/// A flow whose ring always has a frame of it moves to its own CPU in order, and loses frames for a short time only.
+#[test]
+fn an_elephant_without_a_pause_moves() {
+    const EVERY: Nanos = 10_000;
+    let mut settle = Settle::default();
+    let mut ring: VecDeque<u64> = VecDeque::new();
+    let (mut gaps, mut moved) = (0, None);
+    for frame in 0..100_000 {
+        let now = frame * EVERY;
+        // The thread has the CPU for 3 ms of 6, and takes a frame in the time in which two come.
+        if now / 3_000_000 % 2 == 0 && frame % 2 == 0 {
+            let asked = ring.pop_front().is_some_and(|seq| settle.left(0, 0, seq));
+            if asked && ring.is_empty() {
+                settle.quiet(0, now);
+            }
+        }
+        if now >= 200_000_000 && settle.is_gap(0, 1, now) {
+            assert!(now >= 200_000_000 + PATIENCE, "{now}");
+            gaps += 1;
+            continue;
+        }
+        let (cpu, seq) = settle.send(0, 0, 0, (now >= 200_000_000).then_some(1), now);
+        if cpu == 1 {
+            assert!(ring.is_empty(), "{ring:?}");
+            moved = Some(now);
+            break;
+        }
+        if ring.len() < RING {
+            ring.push_back(seq);
+        }
+    }
+    // Without the pause, it would never move: the ring is full at the end of each of the thread's turns.
+    let moved = moved.expect("the flow did not move");
+    assert!(moved > 200_000_000 + PATIENCE && moved < 200_000_000 + PATIENCE + 5 * GAP, "{moved}");
+    assert!(gaps > 0 && gaps * EVERY < 5 * GAP, "{gaps}");
+    assert!(!settle.is_gap(0, 1, moved + EVERY), "a flow on its own CPU loses nothing");
 }
 
 /// Numbers of dropped frames do not push anything out of the thread's hands.
