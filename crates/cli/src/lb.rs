@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use flowyard_operate::client::Client;
-use flowyard_operate::protocol::{Lb, LbChange, LbTrace, Request};
+use flowyard_operate::protocol::{Lb, LbChange, LbRoutes, LbTrace, Request};
 
 use crate::output;
 use crate::show::{AskArgs, refused};
@@ -16,6 +16,7 @@ pub(crate) mod tables;
 pub(crate) const SHOW: &str = "flowyard.lb.show/2";
 pub(crate) const TRACE: &str = "flowyard.lb.trace/2";
 pub(crate) const CHANGE: &str = "flowyard.lb.change/2";
+pub(crate) const ROUTES: &str = "flowyard.lb.routes/1";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,6 +26,7 @@ Examples:
   flowyard lb drain web/a
   flowyard lb drain web/a --undo
   flowyard lb set-weight web/a 10
+  flowyard lb withdraw
 
 A change made by drain or set-weight lasts until it is undone, the backend is removed from the
 configuration, or the instance ends. A reload (SIGHUP) does not undo it.")]
@@ -43,6 +45,8 @@ enum Command {
     Drain(DrainArgs),
     /// Set the weight of a backend: its share of new connections
     SetWeight(WeightArgs),
+    /// Withdraw the routes to all VIPs, so that routers send new packets to other machines
+    Withdraw(WithdrawArgs),
 }
 
 #[derive(clap::Args)]
@@ -118,6 +122,23 @@ struct WeightArgs {
     ask: AskArgs,
 }
 
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard lb withdraw
+  flowyard lb withdraw --undo
+
+The instance goes on to forward what it receives. The configuration must have
+[balance.announce]; see docs/routes.md.")]
+struct WithdrawArgs {
+    /// Undo: announce the VIPs again whose services have backends
+    #[arg(long)]
+    undo: bool,
+
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.command {
         Command::Show(args) => show(args),
@@ -133,6 +154,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Command::SetWeight(args) => {
             let (service, backend) = split(&args.backend)?;
             change(&args.ask, &Request::LbWeight { service, backend, weight: args.weight })
+        }
+        Command::Withdraw(args) => {
+            let request = Request::LbWithdraw { undo: args.undo };
+            let routes: LbRoutes = args.ask.connect()?.ask(&request).map_err(refused)?;
+            args.ask.print(ROUTES, &routes, |routes| vec![tables::routes(&routes.routes)])
         }
     }
 }

@@ -6,7 +6,8 @@
 //! configuration again and replaces the tables without stopping.
 //!
 //! Order of the start: open ports, control socket and metrics; start the process that runs the commands of health
-//! checks; drop privileges; start threads. Nothing after that needs a privilege.
+//! checks; create the interface of routes to VIPs; drop privileges; start threads. Nothing after that needs a privilege
+//! that was dropped.
 
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -20,13 +21,16 @@ use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
+use flowyard_frame::Nanos;
+use flowyard_operate::announce::kernel::Routes;
+use flowyard_operate::announce::{self, Announcements};
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
-use flowyard_yard::Parts;
 use flowyard_yard::run::{Outcome, Running};
+use flowyard_yard::{ControlPlane, Handle, Parts};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::logs::{self, LogArgs};
@@ -51,6 +55,7 @@ pub(crate) const SCHEMA: &str = "flowyard.run/1";
 pub(crate) const CHECK: &str = "flowyard.run.check/1";
 
 const NO_SECRET: &str = "the system has no random bytes for the secret of the tables; write 'seed = N' in [yard] with a secret number N";
+const NO_AGENT: &str = "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log";
 const DRAWN: &str = "the seed by which backends are chosen was drawn at this start: other machines choose other backends, and so does this one after a restart for connections that it has forgotten; write 'seed' in [balance] to keep the choice";
 
 #[derive(clap::Args)]
@@ -155,8 +160,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         false => tracing::info!(port, "{what}"),
     });
     let switch = switch::Switch::plan(&config)?;
+    let announcements = config.announce().map(|_| Arc::<Announcements>::default());
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
+    parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
         error => bad_input(error),
@@ -167,6 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
+    let routes = open::routes(&config, args)?;
     // The last step that needs root.
     let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
     open::give_up(&config, args, &Wanted::of(&setup), &becomes)?;
@@ -177,9 +185,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let may_run_commands = commands.can_run();
     let serves = open.serve(&handle).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
-        Ok((open, checks))
+        let announces = announces(&handle, &config, routes.zip(announcements))?;
+        Ok((open, checks, announces))
     });
-    let _serves = match serves {
+    let serves = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -189,17 +198,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands };
+    let announces = serves.2.as_ref();
+    let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands, announces };
     let outcome = attend(yard, config, args, &beside);
     print(&outcome, args.json)?;
     verdict(&outcome)?;
-    if agent_runs() {
-        Ok(())
-    } else {
-        Err(Stop::Failed(anyhow::anyhow!(
-            "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log"
-        )))
-    }
+    if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+}
+
+/// Starts to announce the VIPs, if that is configured.
+fn announces(
+    yard: &Handle,
+    config: &Config,
+    parts: Option<(Routes, Arc<Announcements>)>,
+) -> std::io::Result<Option<announce::Running>> {
+    let Some(((routes, shared), how)) = parts.zip(config.announce()) else { return Ok(None) };
+    let after = Duration::from_millis(how.get_ref().after_ms);
+    announce::Running::start(yard, shared, routes, after).map(Some)
 }
 
 /// Simulates a scenario and compares the results with its expectations.
@@ -230,14 +245,17 @@ struct Beside<'a> {
     agent_runs: &'a dyn Fn() -> bool,
     /// Whether health checks can run commands.
     may_run_commands: bool,
+    /// Announces the VIPs, if that is configured.
+    announces: Option<&'a announce::Running>,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
 fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands } = *beside;
+    let Beside { signals, agent_runs, may_run_commands, announces } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
+    let mut leaves: Option<Nanos> = None;
     let (handle, mut service) = (yard.handle(), Service::new());
     let name = args.config.display().to_string();
     tracing::info!(config = name, cores = handle.cores(), "running");
@@ -247,7 +265,7 @@ fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -
     }
     let mut reload = Reload::default();
     while !yard.is_done() {
-        let is_over = signals.stop();
+        let is_over = signals.stop() && may_stop(&mut leaves, announces, &config, handle.now());
         let why = if is_over { None } else { gave_up(&yard, agent_runs) };
         if !stopped && (is_over || why.is_some()) {
             match why {
@@ -287,6 +305,27 @@ fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -
     let (received, sent, dropped) = (total.rx_frames, total.tx_frames, total.drops.total());
     tracing::info!(received, sent, dropped, held = outcome.held, "drained");
     outcome
+}
+
+/// Whether the cores may stop receiving: routers that know the VIPs get time to learn other ways. `leaves` is when the
+/// VIPs were withdrawn.
+fn may_stop(
+    leaves: &mut Option<Nanos>,
+    announces: Option<&announce::Running>,
+    config: &Config,
+    now: Nanos,
+) -> bool {
+    let (Some(announces), Some(how)) = (announces, config.announce()) else { return true };
+    let wait = Duration::from_millis(how.get_ref().withdraw_ms);
+    let since = leaves.get_or_insert_with(|| {
+        announces.withdraw_all();
+        tracing::info!(
+            ?wait,
+            "VIPs withdrawn: forwarding goes on while routers learn of it; a second signal ends it"
+        );
+        now
+    });
+    now.saturating_sub(*since) >= wait.as_nanos() as Nanos
 }
 
 /// Why a run cannot go on, if it cannot.

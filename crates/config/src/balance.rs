@@ -16,7 +16,7 @@ mod capacity;
 mod words;
 
 pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
-pub use words::{BackendConfig, BalanceConfig, ServiceConfig};
+pub use words::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
 use words::{ExitConfig, FullConfig, QuicConfig};
 
 impl Config {
@@ -158,6 +158,12 @@ impl Config {
         self.balance.as_ref()?.get_ref().command_user.as_ref()
     }
 
+    /// How VIPs are announced to a routing daemon, if they are.
+    #[must_use]
+    pub fn announce(&self) -> Option<&Spanned<AnnounceConfig>> {
+        self.balance.as_ref()?.get_ref().announce.as_ref()
+    }
+
     /// Whether a health check runs a command.
     #[must_use]
     pub fn runs_commands(&self) -> bool {
@@ -242,6 +248,30 @@ impl Config {
     }
 }
 
+/// The tables of the kernel that are not free: `unspec`, `compat`, `default`, `main` and `local`.
+const TAKEN: [u32; 5] = [0, 252, 253, 254, 255];
+/// The length of a name of an interface, with its final zero (`IFNAMSIZ`).
+const NAME_BYTES: usize = 16;
+
+fn check_announce(config: &Config, announce: &AnnounceConfig) -> Checked {
+    let table = &announce.table;
+    if TAKEN.contains(table.get_ref()) {
+        let what = format!("table {} belongs to the kernel", table.get_ref());
+        return Err(config.error(
+            table.span(),
+            what,
+            "write a number that no other program uses, such as 7925",
+        ));
+    }
+    let name = announce.interface.get_ref();
+    if name.is_empty() || name.len() >= NAME_BYTES || name.contains(['%', '/', ' ', '\0']) {
+        let what = format!("'{name}' cannot be the name of an interface");
+        let fix = "write 1 to 15 bytes without spaces, '/' and '%', such as \"flowyard-vips\"";
+        return Err(config.error(announce.interface.span(), what, fix));
+    }
+    Ok(())
+}
+
 /// Returns the first mistake.
 pub(crate) fn check(config: &Config) -> Checked {
     let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
@@ -264,6 +294,9 @@ pub(crate) fn check(config: &Config) -> Checked {
         return Err(config.error(balance.connections.span(), what, "write 1 to 1073741824"));
     }
     secret::check(config, &balance)?;
+    if let Some(announce) = &balance.announce {
+        check_announce(config, announce.get_ref())?;
+    }
     let settings = config.balance_settings()?;
     config.check_services()?;
     limits(config, &balance, settings.opening_most)?;

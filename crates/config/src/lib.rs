@@ -60,7 +60,7 @@ mod words;
 mod work;
 
 pub use assemble::BuildError;
-pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
+pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;

@@ -337,6 +337,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::LbWeight { service, backend, weight } => {
             either(stream, lb::set_weight(yard, service, backend, *weight))
         }
+        Request::LbWithdraw { undo } => either(stream, lb::withdraw(yard, !undo)),
     }
 }
 

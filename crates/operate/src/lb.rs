@@ -6,6 +6,7 @@
 //! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use flowyard_frame::proto;
@@ -16,8 +17,11 @@ use flowyard_lb::{
 use flowyard_lb::{Hub, Report};
 use flowyard_yard::{DropReason, Handle};
 
+use crate::announce::{Announcements, Why};
 use crate::answers::seconds;
-use crate::protocol::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService};
+use crate::protocol::{
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbRoute, LbRoutes, LbService,
+};
 
 pub mod explain;
 
@@ -46,7 +50,32 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
         generation: hub.generation(),
         services: hub.states().iter().map(|state| service(&hub, state)).collect(),
         cores: cores.collect(),
+        routes: routes(yard),
     })
+}
+
+/// The routes to the VIPs; none if the configuration does not announce any.
+fn routes(yard: &Handle) -> Vec<LbRoute> {
+    let announcements = yard.control_plane::<Announcements>();
+    let vips = announcements.map(|announcements| announcements.vips()).unwrap_or_default();
+    let route = |(vip, why): (IpAddr, Option<Why>)| LbRoute {
+        vip: vip.to_string(),
+        is_announced: why.is_none(),
+        why: why.map(|why| why.text().to_owned()),
+    };
+    vips.into_iter().map(route).collect()
+}
+
+/// Withdraws the routes to all VIPs, or announces them again.
+///
+/// # Errors
+/// The configuration announces no VIPs.
+pub fn withdraw(yard: &Handle, withdrawn: bool) -> Result<LbRoutes, String> {
+    let none = "the running configuration announces no VIPs; write [balance.announce] (see docs/routes.md)";
+    let announcements = yard.control_plane::<Announcements>().ok_or(none)?;
+    announcements.withdraw(withdrawn);
+    tracing::info!(withdrawn, "routes to all VIPs changed manually");
+    Ok(LbRoutes { routes: routes(yard) })
 }
 
 fn service(hub: &Hub, state: &ServiceState) -> LbService {

@@ -4,6 +4,7 @@
 //!  flowyard show, top, trace ──unix socket──> control ──┐
 //!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
 //!  backends <──checks, probers── health ──> Hub: the state of a balancer's backends
+//!  routing daemon <─── routes ── announce ── Hub: which VIPs have backends
 //!  systemd <──────────────── ready, watchdog ─ service ─┘
 //!  OpenFlow controllers ──── openflow ── agent ──> changes ──> a switch's data plane
 //!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
@@ -16,6 +17,7 @@
 //! threads and share a [`flowyard_yard::Handle`], which any thread may use.
 
 mod accounts;
+pub mod announce;
 pub mod answers;
 pub mod client;
 pub mod control;

@@ -150,6 +150,9 @@ pub fn to_open<'a>(kinds: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     kinds.into_iter().map(need).fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
+/// The capability that is needed to change routes of the kernel.
+pub const TO_ROUTE: CapabilitySet = CapabilitySet::NET_ADMIN;
+
 /// The capability that root needs to write to a folder that belongs to another user.
 pub const TO_WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 

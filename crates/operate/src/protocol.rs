@@ -19,7 +19,9 @@ mod steer;
 mod switch;
 
 pub use ipsec::{SaState, Sas};
-pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
+pub use lb::{
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbRoute, LbRoutes, LbService, LbTrace,
+};
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
 pub use switch::{
@@ -108,6 +110,13 @@ pub enum Request {
         backend: String,
         /// The new weight; `None` restores the configured one.
         weight: Option<u32>,
+    },
+    /// Withdraws the routes to all VIPs, or announces them again: [`LbRoutes`].
+    #[serde(rename = "lb_withdraw")]
+    LbWithdraw {
+        /// Announces them again.
+        #[serde(default)]
+        undo: bool,
     },
 }
 

@@ -1,12 +1,15 @@
 //! A load balancer's state as tables, for `lb show` and `top`. If an earlier state is given, counters are
 //! shown as rates.
 
-use flowyard_operate::protocol::{Lb, LbBackend, LbCore, LbCounts, LbService};
+use flowyard_operate::protocol::{Lb, LbBackend, LbCore, LbCounts, LbRoute, LbService};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
 /// Services, their backends, drops and failed health checks.
 pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
     let mut all = vec![services(now, before), backends(now, before)];
+    if !now.routes.is_empty() {
+        all.push(routes(&now.routes));
+    }
     all.extend(drops(now));
     all.extend(faults(now));
     all
@@ -56,6 +59,23 @@ impl Growth {
             .column(Column::number("out").unit(by("packets")))
             .column(Column::number("").unit(by("bytes")))
     }
+}
+
+/// One row per VIP.
+pub(crate) fn routes(all: &[LbRoute]) -> Table {
+    let mut table = Table::new("Routes to VIPs")
+        .column(Column::text("VIP"))
+        .column(Column::text("announced"))
+        .column(Column::text("why not"));
+    for LbRoute { vip, is_announced, why } in all {
+        let (text, tone) = if *is_announced { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+        table.push(vec![
+            Cell::new(vip.clone()).tone(Tone::Strong),
+            Cell::new(text).tone(tone),
+            Cell::new(why.clone().unwrap_or_default()),
+        ]);
+    }
+    table
 }
 
 /// One row per service.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use flowyard_config::{Config, file};
+use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::control::{self, Bound, Control, ControlError, SocketError};
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::commands::Planned;
@@ -101,6 +102,32 @@ fn unbound(error: ControlError) -> Stop {
     }
 }
 
+/// Creates the interface of the routes to VIPs, if the configuration announces them.
+pub(super) fn routes(config: &Config, args: &Args) -> Result<Option<Routes>, Stop> {
+    let Some(announce) = config.announce() else { return Ok(None) };
+    let (span, announce) = (announce.span(), announce.get_ref());
+    if args.drop_all_capabilities {
+        let what = "[balance.announce] changes routes of the kernel, which --drop-all-capabilities prevents";
+        return Err(bad_input(config.error(span, what, "leave out the one or the other")));
+    }
+    let (name, table) = (announce.interface.get_ref(), *announce.table.get_ref());
+    let routes = Routes::open(name, table).map_err(|error| {
+        let fix = match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => "another instance uses it, or an interface has that name: write another 'interface' in [balance.announce]",
+            Some(Errno::PERM | Errno::ACCESS) => "CAP_NET_ADMIN is needed: start flowyard as root",
+            Some(Errno::NOENT | Errno::NODEV) => "the kernel has no TUN driver: modprobe tun",
+            _ => "routes to VIPs need a TUN interface",
+        };
+        Stop::Failed(anyhow::anyhow!("creating the interface '{name}' for routes to VIPs: {error}; {fix}"))
+    })?;
+    tracing::info!(
+        interface = name,
+        table,
+        "VIPs will be announced by routes in this table of the kernel"
+    );
+    Ok(Some(routes))
+}
+
 /// The user that the commands of health checks run as.
 pub(super) fn commands(config: &Config) -> Result<Planned, Stop> {
     let wanted = config.command_user();
@@ -154,6 +181,9 @@ pub(super) fn give_up(
     let ports = if args.drop_all_capabilities { &[][..] } else { &wanted.ports };
     let mut keep = privilege::to_open(ports.iter().map(|port| port.kind.as_str()));
     let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
+    if config.announce().is_some() {
+        keep |= privilege::TO_ROUTE;
+    }
     if writes && user.is_none() && !args.drop_all_capabilities {
         keep |= privilege::TO_WRITE;
     }

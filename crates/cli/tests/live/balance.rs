@@ -3,6 +3,7 @@
 //!
 //! Every test needs nginx and curl.
 
+mod announced;
 mod balancer;
 mod behind;
 mod changes;
@@ -18,7 +19,13 @@ mod servers;
 mod site;
 mod tunnel;
 
+use flowyard_testkit::harness::Need;
+
+const BIRD: Need = Need::Program("bird");
+const BIRDC: Need = Need::Program("birdc");
+
 flowyard_testkit::tests! {
+    mod announced needs [BIRD, BIRDC],
     mod behind,
     mod changes,
     mod checks,

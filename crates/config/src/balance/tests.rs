@@ -31,6 +31,33 @@ exit = { port = "west", next_hop = "02:00:00:00:00:02" }
 "#;
 
 #[test]
+fn routes_need_a_free_table_and_a_name_of_an_interface() {
+    let with = |keys: &str| {
+        GOOD.replace("[[service]]", &format!("[balance.announce]\n{keys}\n[[service]]"))
+    };
+    for (keys, wanted) in [
+        ("table = 254", "table 254 belongs to the kernel; write a number"),
+        (
+            "interface = \"sixteen-letters-\"",
+            "'sixteen-letters-' cannot be the name of an interface",
+        ),
+        ("interface = \"a%d\"", "'a%d' cannot be the name"),
+        ("interface = \"\"", "'' cannot be the name"),
+        ("after = 3", "there is no key 'after' here"),
+    ] {
+        let error = Config::parse("y.toml", &with(keys)).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let config = Config::parse("y.toml", &with("table = 100000\nafter_ms = 1")).unwrap();
+    let announce = config.announce().unwrap().get_ref();
+    assert_eq!(
+        (*announce.table.get_ref(), announce.after_ms, announce.withdraw_ms),
+        (100_000, 1, 3000)
+    );
+    assert!(Config::parse("y.toml", GOOD).unwrap().announce().is_none());
+}
+
+#[test]
 fn fullnat_needs_a_source_address_for_each_core_that_works() {
     assert!(Config::parse("y.toml", GOOD).is_ok());
     let one = ("\"10.9.0.2\", ", "");

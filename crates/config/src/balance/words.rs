@@ -59,6 +59,33 @@ pub struct BalanceConfig {
     pub checks_per_second: u32,
     /// The user that commands of health checks run as if flowyard is started by root; by default `nobody`.
     pub command_user: Option<Spanned<String>>,
+    /// How VIPs are announced to a routing daemon; by default they are not.
+    pub announce: Option<Spanned<AnnounceConfig>>,
+}
+
+/// `[balance.announce]`: routes to VIPs, for a routing daemon.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AnnounceConfig {
+    /// The routing table of the kernel that gets the routes.
+    pub table: Spanned<u32>,
+    /// The TUN interface that the routes lead to; the instance creates it, and it ends with the instance.
+    pub interface: Spanned<String>,
+    /// How long the cores run before the first announcement, in milliseconds.
+    pub after_ms: u64,
+    /// How long the cores go on after the withdrawal when the instance ends, in milliseconds.
+    pub withdraw_ms: u64,
+}
+
+impl Default for AnnounceConfig {
+    fn default() -> Self {
+        Self {
+            table: free(7925),
+            interface: free("flowyard-vips".to_owned()),
+            after_ms: 3000,
+            withdraw_ms: 3000,
+        }
+    }
 }
 
 impl Default for BalanceConfig {
@@ -83,6 +110,7 @@ impl Default for BalanceConfig {
             pass: BTreeMap::new(),
             checks_per_second: 1000,
             command_user: None,
+            announce: None,
         }
     }
 }

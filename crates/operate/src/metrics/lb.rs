@@ -119,6 +119,15 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
             page.sample(name, &[("core", &core.core)], value(core));
         }
     }
+    if !all.routes.is_empty() {
+        let name = "lb_vip_announced";
+        let help =
+            "Is 1 if the kernel has a route to the VIP for the routing daemon, and 0 if not.";
+        page.metric(name, "gauge", help);
+        for route in &all.routes {
+            page.sample(name, &[("vip", &route.vip)], u8::from(route.is_announced));
+        }
+    }
     services(page, &all.services);
     limits(page, &all.services);
     let backends: Vec<_> =

@@ -16,6 +16,27 @@ pub struct Lb {
     pub services: Vec<LbService>,
     /// The connection table of each core.
     pub cores: Vec<LbCore>,
+    /// The routes to the VIPs; empty if the configuration announces none.
+    #[serde(default)]
+    pub routes: Vec<LbRoute>,
+}
+
+/// Whether a VIP is announced to the routing daemon of the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbRoute {
+    /// The virtual IP address.
+    pub vip: String,
+    /// Whether the kernel has the route.
+    pub is_announced: bool,
+    /// Why it does not have it.
+    pub why: Option<String>,
+}
+
+/// The routes after a change.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbRoutes {
+    /// The routes to the VIPs.
+    pub routes: Vec<LbRoute>,
 }
 
 /// The state of a service.

@@ -21,9 +21,9 @@ flowyard_testkit::tests! {
 const CONNECTIONS: usize = 60;
 
 /// A connection, and the name of its backend.
-struct Kept(Web, String);
+pub(crate) struct Kept(Web, String);
 
-fn connect(site: &Site) -> Vec<Kept> {
+pub(crate) fn connect(site: &Site) -> Vec<Kept> {
     site.client.within(|| {
         let one = |vip| {
             let mut web = Web::open((vip, 80).into(), Duration::from_secs(30)).unwrap();
@@ -35,7 +35,7 @@ fn connect(site: &Site) -> Vec<Kept> {
 }
 
 /// Number of connections that are broken.
-fn broken(kept: &mut [Kept]) -> usize {
+pub(crate) fn broken(kept: &mut [Kept]) -> usize {
     let goes_on = |Kept(web, who): &mut Kept| web.get("/who", false).is_ok_and(|now| now == *who);
     kept.iter_mut().map(goes_on).filter(|goes_on| !goes_on).count()
 }

@@ -1,0 +1,316 @@
+//! Announces the VIPs of a balancer to the routing daemon of the machine, and withdraws them.
+//!
+//! ```text
+//!  plan, health, drains ──50 ms──> which VIPs have backends ──> routes of the kernel ──learn──> BIRD, FRR ──BGP──> routers
+//!  cores that do not answer, SIGTERM, `flowyard lb withdraw` ──> none
+//! ```
+//!
+//! A VIP is announced while one of its services at least has a backend for new connections. Start: the cores forward for
+//! `after_ms` before the first announcement, so that health checks have had their first results. Stop: all VIPs are withdrawn,
+//! and the cores forward for `withdraw_ms` after that, until routers know other ways. If the process is killed, the kernel
+//! removes the routes ([`kernel`]).
+//!
+//! Invariants: no VIP is announced that no service has; none is announced before [`Announcer::start`], or after
+//! [`Announcer::withdraw_all`] has returned.
+//! Thread-safety: one thread changes the routes; any thread may read the state and ask for a withdrawal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+use flowyard_lb::{Hub, ServiceState};
+use flowyard_yard::ask::Question;
+use flowyard_yard::{ControlPlane, Handle};
+
+pub mod kernel;
+
+/// The time between two looks at the plan.
+const PERIOD: Duration = Duration::from_millis(50);
+/// The time between two questions to the cores, and the longest wait for their answers.
+const ASK: Duration = Duration::from_millis(500);
+/// The number of questions in a row that a core may leave unanswered.
+const SILENT: u32 = 3;
+/// The time between two attempts to change a route after the kernel has refused a change.
+const RETRY: Nanos = 1_000_000_000;
+
+/// A routing table.
+pub trait Table: Send {
+    /// Adds a route to `address`, which may be there already.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    fn add(&mut self, address: IpAddr) -> io::Result<()>;
+
+    /// Removes the route to `address`, which may have gone already.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    fn remove(&mut self, address: IpAddr) -> io::Result<()>;
+}
+
+/// Why a VIP is not announced.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Why {
+    /// The instance has started only now.
+    Starting,
+    /// No service of the VIP has a backend for new connections.
+    NoBackend,
+    /// The operator has withdrawn all VIPs.
+    Withdrawn,
+    /// A core does not answer.
+    Silent,
+    /// The kernel has refused the route, which the log reports.
+    Refused,
+    /// The instance ends.
+    Stopping,
+}
+
+impl Why {
+    /// The reason as text, for tables and logs.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Starting => "the instance has just started",
+            Self::NoBackend => "no service of this address has a backend for new connections",
+            Self::Withdrawn => "withdrawn by 'flowyard lb withdraw'",
+            Self::Silent => "a core does not answer",
+            Self::Refused => "the kernel has refused the route (see the log)",
+            Self::Stopping => "the instance ends",
+        }
+    }
+}
+
+/// The state of the announcements.
+#[derive(Debug, Default)]
+struct State {
+    /// By VIP: `None` if it is announced.
+    vips: BTreeMap<IpAddr, Option<Why>>,
+    is_withdrawn: bool,
+    is_stopping: bool,
+    /// Increases when the thread has applied what was asked for before.
+    rounds: u64,
+}
+
+/// What other threads see of the announcements.
+#[derive(Debug, Default)]
+pub struct Announcements {
+    state: Mutex<State>,
+    /// Notified after each round, and when something is asked for.
+    changed: Condvar,
+}
+
+impl ControlPlane for Announcements {}
+
+impl Announcements {
+    /// Each VIP, and why it is not announced; `None` if it is.
+    #[must_use]
+    pub fn vips(&self) -> BTreeMap<IpAddr, Option<Why>> {
+        self.lock().vips.clone()
+    }
+
+    /// Withdraws all VIPs until this is undone, and returns when that is done. `false` undoes it.
+    pub fn withdraw(&self, withdrawn: bool) {
+        let mut state = self.lock();
+        state.is_withdrawn = withdrawn;
+        self.wait(state);
+    }
+
+    /// Waits until the thread has made a whole round since now, or for two seconds if it does not.
+    fn wait(&self, state: MutexGuard<'_, State>) {
+        let until = state.rounds + 2; // the present round may have begun before the request
+        self.changed.notify_all();
+        let waits = |state: &mut State| state.rounds < until && !state.vips.is_empty();
+        let _done = self.changed.wait_timeout_while(state, Duration::from_secs(2), waits);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a thread that announces needs to know in each round.
+struct Facts {
+    /// How long the cores have been running.
+    age: Nanos,
+    cores_answer: bool,
+}
+
+/// The decisions, and the routes that follow from them.
+struct Announcer<T> {
+    table: T,
+    after: Nanos,
+    announced: BTreeSet<IpAddr>,
+    /// When the kernel last refused a change.
+    refused: BTreeMap<IpAddr, Nanos>,
+}
+
+impl<T: Table> Announcer<T> {
+    fn new(table: T, after: Nanos) -> Self {
+        Self { table, after, announced: BTreeSet::new(), refused: BTreeMap::new() }
+    }
+
+    /// Brings the routes to what the facts demand.
+    fn round(&mut self, services: &[ServiceState], facts: &Facts, shared: &Announcements) {
+        let (is_withdrawn, is_stopping) = {
+            let state = shared.lock();
+            (state.is_withdrawn, state.is_stopping)
+        };
+        let for_all = match facts {
+            _ if is_stopping => Some(Why::Stopping),
+            _ if is_withdrawn => Some(Why::Withdrawn),
+            Facts { age, .. } if *age < self.after => Some(Why::Starting),
+            Facts { cores_answer: false, .. } => Some(Why::Silent),
+            Facts { .. } => None,
+        };
+        let mut vips: BTreeMap<IpAddr, Option<Why>> = BTreeMap::new();
+        for state in services {
+            let has_backend = state.entries > 0;
+            let why = for_all.or((!has_backend).then_some(Why::NoBackend));
+            let vip = vips.entry(state.service.vip).or_insert(why);
+            *vip = vip.and(why); // one service with a backend is enough
+        }
+        let gone: Vec<_> =
+            self.announced.iter().filter(|vip| !vips.contains_key(vip)).copied().collect();
+        for vip in gone {
+            self.change(vip, Some("no service has it any more"), facts.age);
+        }
+        for (vip, why) in &mut vips {
+            if why.is_some() == self.announced.contains(vip) {
+                self.change(*vip, why.map(Why::text), facts.age);
+            }
+            // The kernel may have refused the change.
+            match (&why, self.announced.contains(vip)) {
+                (None, false) => *why = Some(Why::Refused),
+                (Some(_), true) => *why = None,
+                _ => {}
+            }
+        }
+        let mut state = shared.lock();
+        state.vips = vips;
+        state.rounds += 1;
+        shared.changed.notify_all();
+    }
+
+    /// Announces a VIP, or withdraws it for this reason.
+    fn change(&mut self, vip: IpAddr, why: Option<&'static str>, now: Nanos) {
+        if self.refused.get(&vip).is_some_and(|at| now.saturating_sub(*at) < RETRY) {
+            return;
+        }
+        let done = match why {
+            None => self.table.add(vip),
+            Some(_) => self.table.remove(vip),
+        };
+        match (done, why) {
+            (Err(error), _) => {
+                let what = if why.is_none() { "announced" } else { "withdrawn" };
+                let hint = match vip {
+                    IpAddr::V4(_) => "",
+                    IpAddr::V6(_) => {
+                        "; IPv6 must be enabled on new interfaces: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and restart"
+                    }
+                };
+                tracing::error!(%vip, %error, "the route could not be {what}; the next attempt is in a second{hint}");
+                self.refused.insert(vip, now);
+                return;
+            }
+            (Ok(()), None) => {
+                self.announced.insert(vip);
+                tracing::info!(%vip, "announced: the route is in the kernel's table");
+            }
+            (Ok(()), Some(why)) => {
+                self.announced.remove(&vip);
+                tracing::info!(%vip, why, "withdrawn: the route was removed");
+            }
+        }
+        self.refused.remove(&vip);
+    }
+}
+
+/// The thread that announces. Dropping it withdraws everything.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Announcements>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts to announce the VIPs of the balancer of `yard` in `table`, `after` this long.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or the engine does not run a balancer.
+    pub fn start(
+        yard: &Handle,
+        shared: Arc<Announcements>,
+        table: impl Table + 'static,
+        after: Duration,
+    ) -> io::Result<Self> {
+        let hub = yard.control_plane::<Hub>();
+        let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
+        let (yard, seen) = (yard.clone(), Arc::clone(&shared));
+        let announce = move || {
+            let mut announcer = Announcer::new(table, after.as_nanos() as Nanos);
+            let (mut cores, began) = (Cores::default(), yard.now());
+            loop {
+                let age = yard.now().saturating_sub(began);
+                let facts = Facts { age, cores_answer: cores.answer(&yard) };
+                announcer.round(&hub.states(), &facts, &seen);
+                let state = seen.lock();
+                if state.is_stopping && announcer.announced.is_empty() {
+                    break;
+                }
+                let _timeout = seen.changed.wait_timeout(state, PERIOD);
+            }
+        };
+        let thread = thread::Builder::new().name("announce".into()).spawn(announce)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Withdraws all VIPs for good, and returns when that is done.
+    pub fn withdraw_all(&self) {
+        let mut state = self.shared.lock();
+        state.is_stopping = true;
+        self.shared.wait(state);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.withdraw_all();
+        // A thread that cannot withdraw a route ends with the process, and the route does, too.
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Whether the cores answer.
+#[derive(Default)]
+struct Cores {
+    asked: Option<Nanos>,
+    unanswered: u32,
+}
+
+impl Cores {
+    fn answer(&mut self, yard: &Handle) -> bool {
+        let now = yard.now();
+        if self.asked.is_none_or(|at| now.saturating_sub(at) >= ASK.as_nanos() as Nanos) {
+            self.asked = Some(now);
+            let answers = yard.ask(&Question::Alive, ASK);
+            let all = answers.iter().all(Option::is_some);
+            self.unanswered = if all { 0 } else { self.unanswered.saturating_add(1) };
+            if self.unanswered == SILENT {
+                let silent: Vec<_> =
+                    (0..answers.len()).filter(|&core| answers[core].is_none()).collect();
+                tracing::error!(?silent, "cores do not answer; all VIPs are withdrawn");
+            }
+        }
+        self.unanswered < SILENT
+    }
+}
+
+#[cfg(test)]
+mod tests;
