@@ -10,6 +10,7 @@ use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
 use flowyard_adapter::tenants;
 use flowyard_adapter::vmdq::L2;
 use flowyard_analyze::{Consumers, Local};
+use flowyard_config::import::{self, Format};
 use flowyard_frame::FlowKey;
 use flowyard_nicsim::time::Freq;
 use flowyard_openflow::flow::FlowCommand;
@@ -42,6 +43,17 @@ pub fn text(bytes: &[u8]) {
     openflow(text);
     rule_file(text);
     tenant_file(text);
+    services(text);
+}
+
+/// Services of IPVS and keepalived, which are written as TOML.
+fn services(text: &str) {
+    for format in [Format::Ipvsadm, Format::Keepalived] {
+        if let Ok(imported) = import::read(text, format) {
+            let written = imported.toml("east");
+            assert!(toml::from_str::<toml::Table>(&written).is_ok(), "{written}");
+        }
+    }
 }
 
 /// What is read is written in a form that is read as the same.

@@ -10,6 +10,7 @@ use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
+pub(crate) mod import;
 pub(crate) mod tables;
 
 /// Names and versions of the JSON documents.
@@ -27,6 +28,7 @@ Examples:
   flowyard lb drain web/a --undo
   flowyard lb set-weight web/a 10
   flowyard lb withdraw
+  flowyard lb import keepalived.conf
 
 A change made by drain or set-weight lasts until it is undone, the backend is removed from the
 configuration, or the instance ends. A reload (SIGHUP) does not undo it.")]
@@ -45,6 +47,8 @@ enum Command {
     Drain(DrainArgs),
     /// Set the weight of a backend: its share of new connections
     SetWeight(WeightArgs),
+    /// Convert services of IPVS or keepalived into sections of a configuration
+    Import(import::Args),
     /// Withdraw the routes to all VIPs, so that routers send new packets to other machines
     Withdraw(WithdrawArgs),
 }
@@ -155,6 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             let (service, backend) = split(&args.backend)?;
             change(&args.ask, &Request::LbWeight { service, backend, weight: args.weight })
         }
+        Command::Import(args) => import::run(args),
         Command::Withdraw(args) => {
             let request = Request::LbWithdraw { undo: args.undo };
             let routes: LbRoutes = args.ask.connect()?.ask(&request).map_err(refused)?;

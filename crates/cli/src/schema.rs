@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 68] = [
+const ALL: [Printed; 69] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -86,6 +86,7 @@ const ALL: [Printed; 68] = [
     row("lb-trace", lb::TRACE, document::<LbTrace>),
     row("lb-change", lb::CHANGE, document::<LbChange>),
     row("lb-routes", lb::ROUTES, document::<LbRoutes>),
+    row("lb-import", lb::import::SCHEMA, document::<lb::import::Document>),
     row("doctor", doctor::SCHEMA, document::<doctor::Report>),
     row("host", host::SCHEMA, document::<flowyard_host::State>),
     row("plan", plan::SCHEMA, document::<flowyard_host::Plan>),

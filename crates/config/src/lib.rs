@@ -43,6 +43,7 @@ mod error;
 pub mod file;
 mod flows;
 mod health;
+pub mod import;
 mod ipsec;
 mod list;
 mod live;

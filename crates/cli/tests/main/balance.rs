@@ -21,6 +21,7 @@ flowyard_testkit::tests! {
     the_reason_of_each_backend_and_its_remedy_are_named,
     unknown_names_are_refused_with_the_known_ones,
     every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix,
+    services_of_ipvs_are_imported_with_what_could_not_be_carried_over,
 }
 
 /// A flow of the capture that has frames all the time.
@@ -391,4 +392,32 @@ fn every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix() {
     assert!(dns["backends"][0]["counters"]["drops"].as_object().unwrap().is_empty(), "{dns}");
     let shown = yard.ask(&["lb", "show"]);
     assert!(shown.contains("Dropped") && shown.contains(reason), "{shown}");
+}
+
+fn services_of_ipvs_are_imported_with_what_could_not_be_carried_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules");
+    let rules = "-A -t 192.0.2.1:80 -s wrr -p 60\n-a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m -w 2\n";
+    fs::write(&file, rules).unwrap();
+    let name = file.to_str().unwrap();
+    let output = flowyard().args(["lb", "import", name, "--exit", "far"]).output().unwrap();
+    assert!(output.status.success());
+    let toml = text(&output.stdout);
+    assert!(
+        toml.contains("vip = \"192.0.2.1\"") && toml.contains("exit = { port = \"far\" }"),
+        "{toml}"
+    );
+    let said = text(&output.stderr);
+    assert!(said.starts_with(&format!("{name}:1: persistence of 60 s: ")), "{said}");
+    assert!(said.ends_with("imported services: 1, backends: 1; notes: 1\n"), "{said}");
+    let output = flowyard().args(["lb", "import", name, "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["services"], &document["notes"][0]["line"]), (&1.into(), &1.into()));
+    assert!(document["toml"].as_str().unwrap().contains("weight = 2"));
+    // Mistakes are wrong use, with the line.
+    fs::write(&file, "-A -t 192.0.2.1:80\n-a -t 192.0.2.1:80 -m\n").unwrap();
+    let output = flowyard().args(["lb", "import", name]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains(":2: the server has no address; write -r"), "{output:?}");
+    assert!(output.stdout.is_empty());
 }
