@@ -1,5 +1,6 @@
 //! The machine that a run is made on: its CPU, kernel and load, and what disturbed the run.
 
+use flowyard_report::exhibit::Conditions;
 use flowyard_rfc2544::document::Machine;
 use flowyard_rfc2544::suite::Results;
 
@@ -8,6 +9,7 @@ use flowyard_rfc2544::suite::Results;
 pub struct Before {
     load: String,
     steal_ticks: u64,
+    all_ticks: u64,
     backlog_drops: u64,
 }
 
@@ -18,6 +20,7 @@ impl Before {
         Self {
             load: file("/proc/loadavg"),
             steal_ticks: steal_ticks(),
+            all_ticks: all_ticks(),
             backlog_drops: backlog_drops(),
         }
     }
@@ -34,6 +37,23 @@ impl Before {
             kernel: file("/proc/sys/kernel/osrelease"),
             load: self.load.clone(),
             steal_ticks: steal_ticks().saturating_sub(self.steal_ticks),
+        }
+    }
+
+    /// This machine, with the share of processor time that the hypervisor took since then. Rounds are 0.
+    #[must_use]
+    pub fn conditions(&self) -> Conditions {
+        let Machine { processor, processors, kernel, load, steal_ticks } = self.machine();
+        let all = all_ticks().saturating_sub(self.all_ticks);
+        Conditions {
+            processor,
+            processors,
+            kernel,
+            load,
+            stolen_share: steal_ticks as f64 / (all as f64).max(1.0),
+            rounds: 0,
+            quiet_rounds: 0,
+            others_share: 0.0,
         }
     }
 
@@ -68,4 +88,12 @@ fn steal_ticks() -> u64 {
         .next()
         .and_then(|line| line.split_whitespace().nth(8)?.parse().ok())
         .unwrap_or_default()
+}
+
+/// CPU time of all processors since boot, in ticks, idle time included.
+fn all_ticks() -> u64 {
+    let stat = file("/proc/stat");
+    let first = stat.lines().next().unwrap_or_default();
+    // Guest time, after the first eight, is part of user time.
+    first.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }

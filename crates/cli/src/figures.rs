@@ -14,7 +14,7 @@ use flowyard_bench::calibrate::{Effort, profile};
 use flowyard_bench::figures as live;
 use flowyard_hostsim::Profile;
 use flowyard_hostsim::paper::{self, Context};
-use flowyard_report::exhibit::Exhibit;
+use flowyard_report::exhibit::{Exhibit, Score, Sensitivity};
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,10 +25,11 @@ use crate::stop::{Stop, bad_input};
 
 mod adapter;
 mod page;
+mod sensitivity;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard figures --html figures.html\n  flowyard figures kth-baseline dlb-workers\n  flowyard figures --profile here.toml --json"
+    after_help = "Examples:\n  flowyard figures --html figures.html\n  flowyard figures kth-baseline dlb-workers\n  flowyard figures --profile here.toml --json\n  flowyard figures dlb-workers --sensitivity"
 )]
 pub(crate) struct Args {
     /// Names of the tables and figures to make; --list prints them [default: all]
@@ -39,9 +40,15 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
 
-    /// File with the costs of this machine, written by `flowyard calibrate` [default: measure them now]
+    /// File with the costs of this machine, written by `flowyard calibrate` [default: measure them now]; or a
+    /// profile that replaces the built-in one of its name (dlb, kth, lanner, rose-city). May be repeated
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    profile: Vec<PathBuf>,
+
+    /// Also multiply each input of the models by 0.5 and by 2, alone, and print which moves the result of its figure
+    /// most
+    #[arg(long)]
+    sensitivity: bool,
 
     /// Number of threads that compute models in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = crate::args::at_least_one)]
@@ -51,13 +58,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print JSON (schema flowyard.figures/2) instead of tables
+    /// Print JSON (schema flowyard.figures/3) instead of tables
     #[arg(long)]
     json: bool,
 }
 
 /// Name and version of the JSON document.
-pub(crate) const SCHEMA: &str = "flowyard.figures/2";
+pub(crate) const SCHEMA: &str = "flowyard.figures/3";
 
 /// Tables and figures: the papers' numbers beside those of this run.
 #[derive(Serialize, JsonSchema)]
@@ -65,8 +72,15 @@ pub(crate) struct Results<'a> {
     /// This machine's costs, measured in this run or read from the file of --profile; null if no figure
     /// needs them.
     profile: Option<&'a Profile>,
+    /// Profiles of --profile that replaced a built-in one.
+    given: &'a [Profile],
+    /// How many rows of all figures count, and how many of those agree. A row counts if it can be compared, is
+    /// measured or predicted, and none of its inputs was fitted.
+    score: Score,
     /// In the order of the HTML page.
     figures: &'a [Exhibit],
+    /// The effect of each input, with --sensitivity: for figures whose model has a profile.
+    sensitivity: &'a [Sensitivity],
 }
 
 /// All names, in the order of the page.
@@ -86,14 +100,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let file = OutFile::new(args.html.as_ref(), "page")?;
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
-    let here = calibrated(args, &names)?;
+    let context = context(args, &names)?;
     let threads = args.threads.unwrap_or_else(flowyard_bench::processors);
-    let figures = make(&names, &Context { here: here.clone() }, threads)?;
+    let figures = make(&names, &context, threads)?;
+    let Context { here, given } = &context;
+    unused(&context, &figures).iter().for_each(|note| output::note(note));
 
-    let page = || page::page(&figures, here.as_ref());
+    let effects =
+        if args.sensitivity { sensitivity::of(&figures, &context, threads)? } else { Vec::new() };
+
+    let page = || page::page(&figures, &effects, here.as_ref(), given);
     let written = file.map_or(Ok(()), |file| file.write_page(&page()));
     if args.json {
-        output::json(SCHEMA, Results { profile: here.as_ref(), figures: &figures })?;
+        let score = Score::of(figures.iter().flat_map(|figure| &figure.rows));
+        let profile = here.as_ref();
+        let results = Results { profile, given, score, figures: &figures, sensitivity: &effects };
+        output::json(SCHEMA, results)?;
         return written;
     }
     let style = style();
@@ -101,6 +123,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     for figure in &figures {
         text += &figure.table().to_text(&style);
         text += "\n";
+        for effect in effects.iter().filter(|effect| effect.figure == figure.name) {
+            text += &effect.table().to_text(&style);
+            text += "\n";
+        }
     }
     text += &page::summary(&figures).to_text(&style);
     if let (Some(path), Ok(())) = (&args.html, &written) {
@@ -110,21 +136,48 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     written
 }
 
-/// This machine's costs, if one of the figures needs them.
-fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
-    if let Some(path) = &args.profile {
-        let name = path.display().to_string();
+/// The profiles: those of --profile, and this machine's costs, if one of the figures needs them and no file has them.
+fn context(args: &Args, names: &[&str]) -> Result<Context, Stop> {
+    let mut context = Context::default();
+    for path in &args.profile {
+        let file = path.display().to_string();
         let text =
-            fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: {error}")))?;
-        return Profile::parse(&name, &text).map(Some).map_err(bad_input);
+            fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
+        let profile = Profile::parse(&file, &text).map_err(bad_input)?;
+        let is_known = |other: &Profile| other.name == profile.name;
+        if context.here.iter().chain(&context.given).any(is_known) {
+            return Err(bad_input(format!("{file}: a second profile '{}'", profile.name)));
+        }
+        if Profile::names().any(|name| name == profile.name) {
+            context.given.push(profile);
+        } else if let Some(here) = &context.here {
+            return Err(bad_input(format!(
+                "{file}: profile '{}' is no built-in one, and '{}' already has the costs of this machine",
+                profile.name, here.name
+            )));
+        } else {
+            context.here = Some(profile);
+        }
     }
     let wants = live::wants(names);
-    if !(wants.yard || wants.host) {
-        return Ok(None);
+    if context.here.is_none() && (wants.yard || wants.host) {
+        let (date, clock) = (crate::clock::date(), crate::clock::new());
+        let profile = profile(wants, Effort::default(), &date, &clock, &|_, _, _| {});
+        context.here = Some(profile.map_err(Stop::Failed)?);
     }
-    let (date, clock) = (crate::clock::date(), crate::clock::new());
-    let profile = profile(wants, Effort::default(), &date, &clock, &|_, _, _| {});
-    profile.map(Some).map_err(Stop::Failed)
+    Ok(context)
+}
+
+/// A sentence for each profile that none of the figures read: changing it changes nothing.
+fn unused(context: &Context, figures: &[Exhibit]) -> Vec<String> {
+    let is_read = |profile: &Profile| {
+        let prefix = format!("{}.", profile.name);
+        let mut inputs = figures.iter().flat_map(|figure| &figure.inputs);
+        inputs.any(|input| input.name.starts_with(&prefix))
+    };
+    let profiles = context.here.iter().chain(&context.given);
+    let unread = profiles.filter(|profile| !is_read(profile));
+    unread.map(|profile| format!("none of these figures uses profile '{}'", profile.name)).collect()
 }
 
 fn one(name: &str, context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> {

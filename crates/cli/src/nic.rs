@@ -30,7 +30,7 @@ pub(crate) const SCHEMA: &str = "flowyard.nic/1";
 /// Name and version of the list of keys.
 pub(crate) const KEYS: &str = "flowyard.nic-keys/1";
 /// Name and version of the document of figures and tables.
-pub(crate) const EXHIBITS: &str = "flowyard.nic-exhibits/2";
+pub(crate) const EXHIBITS: &str = "flowyard.nic-exhibits/3";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -158,7 +158,7 @@ struct ShowArgs {
     #[arg(long, value_name = "US", default_value_t = 2000)]
     measure_us: u64,
 
-    /// Print JSON (schema flowyard.nic-exhibits/2) instead of tables
+    /// Print JSON (schema flowyard.nic-exhibits/3) instead of tables
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
@@ -389,7 +389,8 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs, file: Option<OutFile<'_>>) -> Res
             for plot in &exhibit.plots {
                 section = section.plot(plot.clone());
             }
-            page = page.section(section.table(exhibit.numbers()).list(exhibit.remarks()));
+            section = section.table(exhibit.numbers()).list(exhibit.remarks());
+            page = page.section(section.folded("Inputs", exhibit.input_table()));
         }
         written = file.write_page(&page);
     }

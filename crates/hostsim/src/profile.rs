@@ -10,38 +10,14 @@
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
+use flowyard_report::exhibit::Input;
 use flowyard_report::toml_error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// How a constant was obtained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum How {
-    /// By `flowyard calibrate` on this machine.
-    Measured,
-    /// From a datasheet, a driver or a paper.
-    Published,
-    /// A plausible value; its source gives the reason.
-    Assumed,
-    /// Chosen so that the rows named in `source` agree.
-    Fitted,
-}
-
-impl How {
-    /// The word for files and tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Published => "published",
-            Self::Assumed => "assumed",
-            Self::Fitted => "fitted",
-        }
-    }
-}
+pub use flowyard_report::exhibit::How;
 
 /// A constant of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -191,6 +167,24 @@ impl Profile {
     /// When the profile has no such constant.
     pub fn ns(&self, name: &str) -> Result<Nanos, ProfileError> {
         Ok(self.get(name)?.round() as Nanos)
+    }
+
+    /// The constants `names`, as inputs of a row. Names that the profile lacks are left out.
+    #[must_use]
+    pub fn inputs(&self, names: &[&str]) -> Vec<Input> {
+        names.iter().filter_map(|name| self.input(name)).collect()
+    }
+
+    /// All constants, as inputs of a row.
+    #[must_use]
+    pub fn all_inputs(&self) -> Vec<Input> {
+        self.constants.keys().filter_map(|name| self.input(name)).collect()
+    }
+
+    fn input(&self, name: &str) -> Option<Input> {
+        let Constant { value, how, source } = self.constants.get(name)?;
+        let name = format!("{}.{name}", self.name);
+        Some(Input { name, value: *value, how: *how, source: source.clone() })
     }
 
     /// This profile with the constant `name` multiplied by `factor`, to predict machines that were not

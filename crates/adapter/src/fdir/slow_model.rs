@@ -19,12 +19,18 @@ pub(super) fn stream(input: &Input) -> [u8; 42] {
 /// stream. The ring closes at the place of the bucket field, which is not part of it: bits 0 to 15
 /// are the first two bytes of the stream.
 pub(super) fn hash(stream: &[u8; 42], key: u32) -> u16 {
+    hash_of_ring(stream, key, 336)
+}
+
+/// As [`hash`], with a ring of `length` bits; the bits that the stream does not have are zero.
+pub(super) fn hash_of_ring(stream: &[u8; 42], key: u32, length: usize) -> u16 {
     let mut ring: Vec<bool> = Vec::new(); // bit 0 first
     let bits = |byte: u8| (0..8).map(move |i| byte >> i & 1 == 1);
     for &byte in stream[..2].iter().rev().chain(stream[2..].iter().rev()) {
         ring.extend(bits(byte));
     }
     assert_eq!(ring.len(), 336);
+    ring.resize(length, false);
     let mut hash = 0;
     for n in 0..=350_usize {
         if key >> ((n + 1) % 32) & 1 == 0 {
@@ -32,7 +38,7 @@ pub(super) fn hash(stream: &[u8; 42], key: u32) -> u16 {
         }
         for bit in 0..16 {
             // Bit 15 of the window is bit n of the stream, bit 0 is bit n - 15.
-            let at = (336 + n - 15 + bit) % 336;
+            let at = (length + n - 15 + bit) % length;
             hash ^= u16::from(ring[at]) << bit;
         }
     }

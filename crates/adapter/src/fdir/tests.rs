@@ -245,6 +245,23 @@ fn regular_addresses_and_ports_make_long_lists() {
     assert!((11..=16).contains(&longest) && (1..40).contains(&over), "{longest}, {over}");
 }
 
+/// The comment of the drivers closes the ring at bit 350. What hardware printed closes it at bit 335.
+#[test]
+fn the_ring_of_the_formal_hash_has_336_bits() {
+    let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 2]);
+    let bucket = |key: &FlowKey, ring: usize| {
+        let stream = slow_model::stream(&Input::from_key(key, &MaskSet::ATR).unwrap());
+        slow_model::hash_of_ring(&stream, hash::KEYS.0, ring)
+    };
+    for (proto, printed) in [(proto::UDP, 0x143c), (proto::TCP, 0x1b47)] {
+        let key = v4(proto, a, 1024, b, 1024);
+        assert_eq!(bucket(&key, 336) & 0x1fff, printed);
+        for ring in [350, 351, 352] {
+            assert_ne!(bucket(&key, ring) & 0x1fff, printed, "{ring}");
+        }
+    }
+}
+
 fn inputs() -> impl Strategy<Value = Input> {
     let head = (any::<u8>(), any::<u8>(), any::<u16>());
     let tail = (any::<u16>(), any::<u16>(), any::<u16>());

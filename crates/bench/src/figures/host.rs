@@ -4,13 +4,14 @@
 use flowyard_hostsim::Profile;
 use flowyard_hostsim::closed::{Costs, Setup, Steering};
 use flowyard_hostsim::paper::Context;
-use flowyard_report::exhibit::{Exhibit, Made, Spec};
+use flowyard_report::exhibit::{Exhibit, Input, Kind, Made, Spec, Spread};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
 use crate::live::memcached::{CLIENTS, CONNECTIONS, Measured, measure};
 use crate::live::obstacle;
 use crate::live::quiet::Rounds;
+use crate::machine::Before;
 use crate::stats::{fastest, median};
 
 pub(super) const NAME: &str = "host-rps-rfs";
@@ -41,6 +42,36 @@ fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<M
     Ok(Measured { rate: median(&mut rate), local_share: mean(&share), others: 0.0 })
 }
 
+/// The constants that the model reads, which are those of [`Costs::of`].
+fn inputs(here: &Profile) -> Vec<Input> {
+    let groups = ["tcp_", "epoll_", "fifo_", "rps_", "idle_exit_", "memcached_"];
+    let names: Vec<&str> = here.constants.keys().map(String::as_str).collect();
+    let used = names.into_iter().filter(|name| groups.iter().any(|group| name.starts_with(group)));
+    here.inputs(&used.collect::<Vec<_>>())
+}
+
+/// The name of a row.
+fn row(servers: u16, steering: &str, what: &str) -> String {
+    let plural = if servers == 1 { "" } else { "s" };
+    format!("{servers} server thread{plural}, {steering}: {what}")
+}
+
+const RATE: &str = "thousand requests/s";
+const SHARE: &str = "received on the server's processor, %";
+
+/// The rows that the model predicts from `here`: rates, then shares.
+pub(super) fn predicted(here: &Profile) -> anyhow::Result<Vec<(String, f64)>> {
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    for servers in SERVERS {
+        for (name, steering) in STEERINGS {
+            let model = predict(here, steering, servers)?;
+            rates.push((row(servers, name, RATE), model.rate / 1e3));
+            shares.push((row(servers, name, SHARE), 100.0 * model.local_share));
+        }
+    }
+    Ok([rates, shares].concat())
+}
+
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / (values.len() as f64).max(1.0)
 }
@@ -69,7 +100,8 @@ fn measure_all(clock: &Clock) -> anyhow::Result<(Vec<Vec<Measured>>, Rounds)> {
 pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> {
     let spec = Spec::parse(NAME, include_str!("../../../../figures/host-rps-rfs.toml"))?;
     let skipped = |spec: Spec, why: String| {
-        let made = Made { notes: vec![format!("Skipped: {why}.")], ..Made::default() };
+        let mut made = Made::default();
+        made.note(format!("Skipped: {why}."));
         Ok(spec.with(made)?)
     };
     if let Some(why) = obstacle() {
@@ -80,21 +112,23 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> 
     if let Err(why) = Costs::of(here) {
         return skipped(spec, why.to_string());
     }
+    let before = Before::read();
     let (runs, rounds) = measure_all(clock)?;
     let (mut made, mut shares) = (Made::default(), Vec::new());
     let mut bars: [Vec<f64>; 4] = Default::default();
     let mut runs = runs.into_iter();
+    made.using(Kind::Predicted, inputs(here));
     for servers in SERVERS {
         for (name, steering) in STEERINGS {
             let measured: Vec<Measured> = runs.next().unwrap_or_default();
-            let rate = fastest(measured.iter().map(|run| run.rate / 1e3));
-            let share = mean(&measured.iter().map(|run| run.local_share).collect::<Vec<_>>());
+            let rates: Vec<f64> = measured.iter().map(|run| run.rate / 1e3).collect();
+            let local: Vec<f64> = measured.iter().map(|run| 100.0 * run.local_share).collect();
+            let (rate, share) = (fastest(rates.iter().copied()), mean(&local) / 100.0);
             let model = predict(here, steering, servers)?;
-            let plural = if servers == 1 { "" } else { "s" };
-            let row = |what: &str| format!("{servers} server thread{plural}, {name}: {what}");
-            made.push_beside(row("thousand requests/s"), rate, model.rate / 1e3);
-            let name = row("received on the server's processor, %");
-            shares.push((name, 100.0 * share, 100.0 * model.local_share));
+            let beside = Some((rate, Spread::of(&rates)));
+            made.push_against(row(servers, name, RATE), beside, model.rate / 1e3);
+            let beside = (100.0 * share, Spread::of(&local));
+            shares.push((row(servers, name, SHARE), beside, 100.0 * model.local_share));
             for (bars, value) in
                 bars.iter_mut().zip([rate, model.rate / 1e3, share, model.local_share])
             {
@@ -127,8 +161,9 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> 
         .bars("predicted", model_share),
     ];
     for (name, measured, model) in shares {
-        made.push_beside(name, measured, model);
+        made.push_against(name, Some(measured), model);
     }
-    made.note(rounds.note());
+    made.conditions = Some(rounds.conditions(&before));
+    made.notes.extend(rounds.warning().map(str::to_owned));
     Ok(spec.with(made)?)
 }

@@ -2,9 +2,12 @@
 
 use flowyard_flow::table::{Exact, Linear, Rule};
 use flowyard_frame::{Action, FlowKey, proto};
-use flowyard_report::exhibit::{Exhibit, Kind, Made, Spec};
+use flowyard_report::exhibit::{Exhibit, Kind, Made, Spec, Spread};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
+
+use crate::machine::Before;
+use crate::stats::least;
 
 pub(super) const NAME: &str = "kth-here";
 
@@ -20,27 +23,30 @@ fn key(n: usize) -> FlowKey {
     FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53)
 }
 
-/// Nanoseconds per lookup.
+/// Nanoseconds per lookup: the least of the runs, and all of them.
 fn time(
     keys: &[FlowKey],
     clock: &Clock,
     mut get: impl FnMut(&FlowKey) -> bool,
-) -> anyhow::Result<f64> {
-    let (mut least, mut found) = (f64::MAX, true);
+) -> anyhow::Result<(f64, Vec<f64>)> {
+    let (mut runs, mut found) = (Vec::new(), true);
     for _ in 0..RUNS {
         let began = clock();
         for key in keys {
             found &= std::hint::black_box(get(std::hint::black_box(key)));
         }
-        let ns = clock().saturating_sub(began) as f64 / keys.len() as f64;
-        least = least.min(ns);
+        runs.push(clock().saturating_sub(began) as f64 / keys.len() as f64);
     }
     anyhow::ensure!(found, "a table does not find an entry that was added to it");
-    Ok(least)
+    Ok((least(runs.iter().copied()), runs))
 }
 
 /// Nanoseconds per lookup in an exact table with this number of entries.
-pub(super) fn exact_ns(entries: usize, clock: &Clock) -> anyhow::Result<f64> {
+pub(crate) fn exact_ns(entries: usize, clock: &Clock) -> anyhow::Result<f64> {
+    Ok(exact(entries, clock)?.0)
+}
+
+fn exact(entries: usize, clock: &Clock) -> anyhow::Result<(f64, Vec<f64>)> {
     let mut exact = Exact::new(entries, &FlowKey::FLOW, 1);
     for n in 0..entries {
         let full = |reason| anyhow::anyhow!("exact table of {entries} entries: {reason:?}");
@@ -52,7 +58,7 @@ pub(super) fn exact_ns(entries: usize, clock: &Clock) -> anyhow::Result<f64> {
 
 pub(super) fn make(clock: &Clock) -> anyhow::Result<Exhibit> {
     let spec = Spec::parse(NAME, include_str!("../../../../figures/kth-here.toml"))?;
-    let mut made = Made::of(Kind::Measured);
+    let (mut made, before) = (Made::of(Kind::Measured), Before::read());
     let mut lines: [Vec<(f64, f64)>; 2] = Default::default();
     for entries in ENTRIES {
         let mut linear = Linear::new(entries);
@@ -65,16 +71,15 @@ pub(super) fn make(clock: &Clock) -> anyhow::Result<Exhibit> {
         let last = vec![key(entries - 1); RUN.min(200_000 / entries + 1)];
         let times = [
             ("linear", time(&last, clock, |key| linear.get(key).is_some())?),
-            ("exact", exact_ns(entries, clock)?),
+            ("exact", exact(entries, clock)?),
         ];
-        for (line, (name, ns)) in lines.iter_mut().zip(times) {
-            made.push(
-                format!("{entries} {}, {name}", if entries == 1 { "entry" } else { "entries" }),
-                ns,
-            );
+        for (line, (name, (ns, runs))) in lines.iter_mut().zip(times) {
+            let row = format!("{entries} {}", if entries == 1 { "entry" } else { "entries" });
+            made.push_measured(format!("{row}, {name}"), ns, Spread::of(&runs));
             line.push((entries as f64, ns));
         }
     }
+    made.conditions = Some(before.conditions());
     let [linear, exact] = lines;
     made.plots = vec![
         Plot::new(

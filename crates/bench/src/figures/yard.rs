@@ -5,13 +5,14 @@ use std::time::Duration;
 use flowyard_hostsim::paper::Context;
 use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
 use flowyard_hostsim::{Profile, ProfileError};
-use flowyard_report::exhibit::{Exhibit, Made, Spec};
+use flowyard_report::exhibit::{Exhibit, Input, Kind, Made, Spec, Spread};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
 use crate::calibrate::FLOWS;
 use crate::live::priority::urgent;
 use crate::live::quiet::Rounds;
+use crate::machine::Before;
 use crate::rounds::{Case, Load, Source};
 use crate::stats::fastest;
 
@@ -112,16 +113,101 @@ pub(super) fn make(
     Some(here.and_then(|here| make(here, clock)))
 }
 
+/// The constants that the prediction of a way with so many cores reads.
+fn inputs(here: &Profile, cores: u16) -> Vec<Input> {
+    let prefix = if cores > 1 { "yard_far_" } else { "yard_" };
+    let stages = ["rx", "enqueue", "dequeue", "work", "complete", "tx"];
+    let mut names: Vec<String> = stages.map(|stage| format!("{prefix}{stage}_ns")).into();
+    names.push("yard_rest_ns".to_owned());
+    here.inputs(&names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A number that the model predicts: the row, the cores that it needs, and the rate in Mpps.
+type Predicted = (String, u16, f64);
+
+/// The rows of the figure `name`, in their order.
+fn rows(name: &str, here: &Profile) -> Option<Result<Vec<Predicted>, ProfileError>> {
+    match name {
+        NAME => Some(model_rows(here)),
+        WORKERS => Some(worker_rows(here)),
+        CORES => Some(core_rows(here)),
+        _ => None,
+    }
+}
+
+/// The rows of the figure `name` that the model predicts from `here`, in their order; `None` if it is not one of
+/// this module's.
+pub(super) fn predicted(name: &str, here: &Profile) -> Option<anyhow::Result<Vec<(String, f64)>>> {
+    let rows = rows(name, here)?;
+    Some(
+        rows.map(|rows| rows.into_iter().map(|(row, _, mpps)| (row, mpps)).collect())
+            .map_err(Into::into),
+    )
+}
+
+fn model_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
+    let mut rows = Vec::new();
+    for (name, cores, consumers) in ways() {
+        for work_ns in WORK {
+            let mpps = predict(here, cores, consumers, work_ns)? / 1e6;
+            rows.push((format!("{name}, {work_ns} ns of work"), cores, mpps));
+        }
+    }
+    Ok(rows)
+}
+
+fn worker_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
+    let mut rows = Vec::new();
+    for (name, cores, consumers) in ways() {
+        rows.push((name.to_owned(), cores, predict(here, cores, consumers, BALANCER)? / 1e6));
+    }
+    let stages = stages(here, true, BALANCER)?;
+    for workers in 1..=MOST {
+        let role = Role { stages, ..Role::default() };
+        let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
+        roles.extend(vec![Role { works: true, ..role }; workers]);
+        let mpps = Pipeline::yard(roles).run().pps / 1e6;
+        rows.push((format!("{workers}+2 cores"), workers as u16 + 2, mpps));
+    }
+    Ok(rows)
+}
+
+/// The loads of the figure of independent cores: name, number of flows, whether each has an entry.
+const LOADS: [(&str, u64, bool); 2] = [("no lookup", 1, false), ("exact lookup", FLOWS, true)];
+
+fn core_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
+    let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
+    let plain = rx + enqueue + dequeue + work + complete + tx;
+    let exact = plain + here.get("yard_flows_ns")? + here.get("yard_lookup_ns")?;
+    let mut rows = Vec::new();
+    for ((name, ..), ns) in LOADS.into_iter().zip([plain, exact]) {
+        for cores in 1..=4u16 {
+            let plural = if cores == 1 { "" } else { "s" };
+            rows.push((
+                format!("{name}, {cores} core{plural}"),
+                cores,
+                f64::from(cores) * 1e3 / ns,
+            ));
+        }
+    }
+    Ok(rows)
+}
+
+/// The best of the rounds, because other load can only lower a rate, and their spread.
+fn best(rates: &[f64]) -> (f64, Option<Spread>) {
+    (fastest(rates.iter().copied()), Spread::of(rates))
+}
+
 fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     let spec = Spec::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
     let ways = ways();
     let mut measured = vec![[const { Vec::new() }; WORK.len()]; ways.len()];
-    let mut rounds = Rounds::new(ROUNDS);
+    let (mut rounds, before) = (Rounds::new(ROUNDS), Before::read());
     while rounds.go_on() {
         let mut others = 0.0;
         for (at, work_ns) in WORK.into_iter().enumerate() {
             for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-                way[at].push(timed(&case(*cores, consumers, work_ns), &mut others, clock)?);
+                way[at].push(timed(&case(*cores, consumers, work_ns), &mut others, clock)? / 1e6);
             }
         }
         rounds.add(others);
@@ -132,24 +218,31 @@ fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
         Axis::linear("work, ns per frame", Unit::Plain("")),
         Axis::linear("Mpps", Unit::Plain("")),
     );
-    for ((name, cores, consumers), measured) in ways.iter().zip(measured) {
+    let mut rows = model_rows(here)?.into_iter();
+    for ((name, cores, _), measured) in ways.iter().zip(measured) {
         let (mut points, mut line) = (Vec::new(), Vec::new());
-        for (work_ns, rates) in WORK.into_iter().zip(measured) {
-            let measured = fastest(rates) / 1e6;
-            let model = predict(here, *cores, consumers, work_ns)? / 1e6;
-            made.push_beside(format!("{name}, {work_ns} ns of work"), measured, model);
-            points.push((work_ns as f64, measured));
+        made.using(Kind::Predicted, inputs(here, *cores));
+        for ((work_ns, rates), (row, _, model)) in WORK.into_iter().zip(measured).zip(&mut rows) {
+            let measured = best(&rates);
+            points.push((work_ns as f64, measured.0));
             line.push((work_ns as f64, model));
+            made.push_against(row, Some(measured), model);
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    made.note(rounds.note());
+    finish(&mut made, &rounds, &before);
     if ways.len() < WAYS.len() {
         made.note("This machine has one CPU: two cores cannot be measured.");
     }
     made.plots = vec![plot];
     Ok(spec.with(made)?)
+}
+
+/// The state of the machine, and a warning if it was never quiet.
+fn finish(made: &mut Made, rounds: &Rounds, before: &Before) {
+    made.conditions = Some(rounds.conditions(before));
+    made.notes.extend(rounds.warning().map(str::to_owned));
 }
 
 /// Work of the load balancer in the DLB guide, in nanoseconds per frame, by profile `dlb`: the time of one
@@ -163,7 +256,7 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     let spec = Spec::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
     let ways = ways();
     let mut measured = vec![Vec::new(); ways.len()];
-    let mut rounds = Rounds::new(ROUNDS);
+    let (mut rounds, before) = (Rounds::new(ROUNDS), Before::read());
     while rounds.go_on() {
         let mut others = 0.0;
         for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
@@ -172,24 +265,25 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
         rounds.add(others);
     }
     let (mut made, mut points, mut shared) = (Made::default(), Vec::new(), Vec::new());
-    for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
-        let best = fastest(rates);
-        let model = predict(here, *cores, consumers, BALANCER)? / 1e6;
-        made.push_beside(*name, best, model);
+    let mut rows = worker_rows(here)?.into_iter();
+    let mut baseline = 0.0;
+    for (((_, cores, consumers), rates), (row, _, model)) in
+        ways.iter().zip(measured).zip(&mut rows)
+    {
+        let measured = best(&rates);
+        made.using(Kind::Predicted, inputs(here, *cores));
         if *cores > 1 {
-            points.push((consumers.len() as f64, best));
+            points.push((consumers.len() as f64, measured.0));
             shared.push((consumers.len() as f64, model));
+        } else {
+            baseline = model;
         }
+        made.push_against(row, Some(measured), model);
     }
-    let baseline = predict(here, 1, &[0], BALANCER)? / 1e6;
-    let stages = stages(here, true, BALANCER)?;
     let mut line = Vec::new();
-    for workers in 1..=MOST {
-        let role = Role { stages, ..Role::default() };
-        let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
-        roles.extend(vec![Role { works: true, ..role }; workers]);
-        let model = Pipeline::yard(roles).run().pps / 1e6;
-        made.push(format!("{workers}+2 cores"), model);
+    for (workers, (row, cores, model)) in (1..=MOST).zip(rows) {
+        made.using(Kind::Predicted, inputs(here, cores));
+        made.push(row, model);
         line.push((workers as f64, model));
     }
     let plot = Plot::new(
@@ -203,7 +297,7 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     .points("measured, two cores in total", points)
     .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
     made.plots = vec![plot];
-    made.note(rounds.note());
+    finish(&mut made, &rounds, &before);
     Ok(spec.with(made)?)
 }
 
@@ -211,46 +305,40 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
 fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     let spec = Spec::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
     let processors = crate::processors();
-    let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
-    let plain = rx + enqueue + dequeue + work + complete + tx;
-    let exact =
-        plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize, clock)?;
     let mut made = Made::default();
     let mut plot = Plot::new(
         "Independent cores, each with its own ring",
         Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
         Axis::linear("Mpps", Unit::Plain("")),
     );
-    for (name, flows, is_exact, ns) in
-        [("no lookup", 1, false, plain), ("exact lookup", FLOWS, true, exact)]
-    {
+    let (mut all, before) = (Rounds::new(0), Before::read());
+    let mut rows = core_rows(here)?.into_iter();
+    for (name, flows, is_exact) in LOADS {
         let (mut points, mut line) = (Vec::new(), Vec::new());
-        for cores in 1..=4u16 {
-            let model = f64::from(cores) * 1e3 / ns;
+        let lookup = if is_exact { &["yard_flows_ns", "yard_lookup_ns"][..] } else { &[] };
+        made.using(Kind::Predicted, [inputs(here, 1), here.inputs(lookup)].concat());
+        for (row, cores, model) in rows.by_ref().take(4) {
             line.push((f64::from(cores), model));
-            let plural = if cores == 1 { "" } else { "s" };
-            let row = format!("{name}, {cores} core{plural}");
             let mut beside = None;
             if cores <= 2 && usize::from(cores) <= processors {
-                let mut best = 0.0f64; // of the round that other load disturbed least
-                let mut rounds = Rounds::new(ROUNDS);
+                let (mut rates, mut rounds) = (Vec::new(), Rounds::new(ROUNDS));
                 while rounds.go_on() {
                     let (sum, others) = urgent(|| side_by_side(cores, flows, is_exact, clock))?;
-                    best = best.max(sum?);
+                    rates.push(sum?);
                     rounds.add(if cores == 1 { 0.0 } else { others });
                 }
-                if cores == 2 {
-                    made.note(format!("{name}: {}", rounds.note()));
-                }
-                points.push((f64::from(cores), best));
-                beside = Some(best);
+                all = all.and(&rounds);
+                let measured = best(&rates);
+                points.push((f64::from(cores), measured.0));
+                beside = Some(measured);
             }
-            made.push_beside(row, beside, model);
+            made.push_against(row, beside, model);
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
     made.plots = vec![plot];
+    finish(&mut made, &all, &before);
     Ok(spec.with(made)?)
 }
 

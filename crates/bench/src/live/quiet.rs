@@ -2,6 +2,10 @@
 
 use std::fs;
 
+use flowyard_report::exhibit::Conditions;
+
+use crate::machine::Before;
+
 /// Measures the share of all CPU time that other programs, or other guests of the hypervisor, use during a
 /// measurement, by the kernel's ticks.
 pub(crate) struct Others {
@@ -77,17 +81,25 @@ impl Rounds {
         self.most = self.most.max(others);
     }
 
-    /// A note for the report.
-    pub(crate) fn note(&self) -> String {
-        let (all, quiet, most) = (self.all, self.quiet, 100.0 * self.most);
-        let note = format!(
-            "{all} rounds; in {quiet} of them other programs used no more than 5 % of the CPU time, and at most {most:.0} % in any."
-        );
-        let disturbed = quiet == 0 && all > 0;
-        if disturbed {
-            note + " The measured rates are too low, because other programs ran in every round."
-        } else {
-            note
+    /// The rounds of both together.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            wanted: self.wanted + other.wanted,
+            all: self.all + other.all,
+            quiet: self.quiet + other.quiet,
+            most: self.most.max(other.most),
         }
+    }
+
+    /// The machine during these rounds, which began at `before`.
+    pub(crate) fn conditions(&self, before: &Before) -> Conditions {
+        let (rounds, quiet_rounds, others_share) = (self.all, self.quiet, self.most);
+        Conditions { rounds, quiet_rounds, others_share, ..before.conditions() }
+    }
+
+    /// A warning for the report if no round was quiet.
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        (self.quiet == 0 && self.all > 0)
+            .then_some("The measured rates are too low, because other programs ran in every round.")
     }
 }

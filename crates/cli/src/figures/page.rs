@@ -3,19 +3,10 @@
 use std::collections::BTreeSet;
 
 use flowyard_hostsim::{How, Profile};
-use flowyard_report::exhibit::{Exhibit, Kind, Row};
-use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
+use flowyard_report::exhibit::{Exhibit, Row, Score, Sensitivity};
+use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone, num};
 
 use crate::output;
-
-/// Counts the rows of the kinds that `is` selects, in figures compared `against` a paper or a measurement:
-/// those compared, and those within their tolerance.
-fn score(figures: &[Exhibit], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
-    let figures = figures.iter().filter(|figure| figure.against == against);
-    let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
-    let within = rows.filter_map(|row| row.within);
-    (within.clone().count(), within.filter(|within| *within).count())
-}
 
 /// The number of papers that the figures are from.
 fn papers(figures: &[Exhibit]) -> usize {
@@ -28,33 +19,40 @@ pub(super) fn summary(figures: &[Exhibit]) -> Table {
     let mut table = Table::new("Summary")
         .column(Column::text("figure"))
         .column(Column::number("rows"))
-        .column(Column::number("compared").unit("rows"))
-        .column(Column::number("within tolerance").unit("rows"))
+        .column(Column::number("count").unit("rows"))
+        .column(Column::number("agree").unit("rows"))
         .column(Column::number("tolerance"))
-        .column(Column::number("largest deviation").unit("of compared rows"));
+        .column(Column::number("largest deviation").unit("of rows that count"))
+        .column(Column::text("where the rows come from"));
     for figure in figures {
-        let (of, within) = figure.score();
-        let predicted = figure.rows.iter().filter(|row| row.kind.is_evidence());
-        let most = predicted
-            .filter_map(|row| row.deviation)
-            .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-            .map_or_else(
-                || "-".to_owned(),
-                |most| format!("{:+.0} %", (100.0 * most).round() + 0.0),
-            );
-        let tone = if within == of { Tone::Good } else { Tone::Warn };
-        // A figure without numbers in the paper is not compared.
-        let compared = |text: String| if of == 0 { "-".to_owned() } else { text };
+        let Score { counted, agree } = figure.score;
+        let most = figure.rows.iter().filter(|row| row.counts).filter_map(|row| row.deviation);
+        let most = most.max_by(|a, b| a.abs().total_cmp(&b.abs())).map_or_else(
+            || "-".to_owned(),
+            |most| format!("{:+.0} %", (100.0 * most).round() + 0.0),
+        );
+        let tone = match counted {
+            0 => Tone::Plain,
+            _ if agree == counted => Tone::Good,
+            _ => Tone::Warn,
+        };
+        let some = |text: String| if counted == 0 { "-".to_owned() } else { text };
         table.push([
             Cell::new(figure.name.clone()),
             Cell::new(figure.rows.len().to_string()),
-            Cell::new(compared(of.to_string())),
-            Cell::new(compared(within.to_string())).tone(if of == 0 { Tone::Plain } else { tone }),
-            Cell::new(compared(format!("{:.0} %", 100.0 * figure.tolerance))),
+            Cell::new(some(counted.to_string())),
+            Cell::new(some(agree.to_string())).tone(tone),
+            Cell::new(some(format!("{:.0} %", 100.0 * figure.tolerance))),
             Cell::new(most),
+            Cell::new(figure.provenance()).tone(Tone::Dim),
         ]);
     }
-    table.note("Rows that are fitted or given are not compared: their agreement says nothing about the model.")
+    let rows = || figures.iter().flat_map(|figure| &figure.rows);
+    let Score { counted, agree } = Score::of(rows());
+    table.note(format!(
+        "{agree} of the {counted} rows that count agree, of {} rows. A row counts if it is measured or predicted, has a number to be compared with, and none of its inputs was fitted. Rows that are computed, arithmetic, assumed, fitted or copied never count.",
+        rows().count()
+    ))
 }
 
 /// Maximum number of rows to print in full beside a plot.
@@ -67,34 +65,43 @@ fn numbers(section: Section, figure: &Exhibit) -> Section {
     if figure.plots.is_empty() || figure.rows.len() <= FEW {
         return section.table(figure.numbers());
     }
-    let (of, within) = figure.score();
+    let Score { counted, agree } = figure.score;
+    let of = figure.rows.iter().filter(|row| is_compared(row)).count();
     let all = format!("All {} rows", figure.rows.len());
     match of {
         0 => section.folded(all, figure.numbers()),
         // Many of the paper's numbers, too: they are in the plot.
-        of if of > FEW => {
-            section.folded(format!("{all}: {within} of {of} within tolerance"), figure.numbers())
-        }
+        of if of > FEW => section
+            .folded(format!("{all}: {agree} of the {counted} that count agree"), figure.numbers()),
         _ => section.table(figure.some(is_compared)).folded(all, figure.numbers()),
     }
 }
 
-pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
+pub(super) fn page(
+    figures: &[Exhibit],
+    effects: &[Sensitivity],
+    here: Option<&Profile>,
+    given: &[Profile],
+) -> Page {
     let line = output::command_line();
     let mut page = Page::new("Published tables and figures compared with flowyard")
-        .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. A prediction comes from a model whose costs were obtained without that row. A fitted row was used to choose a cost, or follows from such a row; a given row is an input. Their agreement is not evidence, so they do not count as compared.")
+        .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. Every number says where it comes from: measured here, predicted by a model from named inputs, computed by the component itself, arithmetic, assumed, fitted, or copied from the paper. Agreement counts only for measured and predicted rows without a fitted input.")
         .command(line)
         .card(Card::new("Tables and figures", figures.len().to_string()))
         .card(Card::new("Papers", papers(figures).to_string()));
-    for (name, (of, within)) in [
-        ("Model against measurement", score(figures, "measured", |_| true)),
-        ("Model against paper", score(figures, "paper", |kind| kind == Kind::Prediction)),
-        ("Cycle simulation against paper", score(figures, "paper", |kind| kind == Kind::Simulated)),
+    let score = |against: &str, is_simulated: bool| {
+        let of = figures.iter().filter(|figure| figure.against == against);
+        let of = of.filter(|figure| figure.name.starts_with("nic-") == is_simulated);
+        Score::of(of.flat_map(|figure| &figure.rows))
+    };
+    for (name, Score { counted, agree }) in [
+        ("Rows that count", Score::of(figures.iter().flat_map(|figure| &figure.rows))),
+        ("Model against measurement", score("measured", false)),
+        ("Model against paper", score("paper", false)),
+        ("Cycle simulation against paper", score("paper", true)),
     ] {
-        if of > 0 {
-            let card = Card::new(name, format!("{within} of {of}"));
-            page = page.card(card.detail("rows within tolerance"));
-        }
+        let card = Card::new(name, format!("{agree} of {counted}"));
+        page = page.card(card.detail("rows that count and agree"));
     }
     page = page.section(Section::new("Summary").table(summary(figures).titled("")));
     for figure in figures {
@@ -110,9 +117,21 @@ pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
         if !rest.is_empty() {
             section = section.plots(rest.to_vec());
         }
-        page = page.section(numbers(section, figure).list(figure.remarks()));
+        let mut section = numbers(section, figure).list(figure.remarks());
+        for effect in effects.iter().filter(|effect| effect.figure == figure.name) {
+            section =
+                section.plot(effect.plot()).folded("Sensitivity to every input", effect.table());
+        }
+        page = page.section(if figure.inputs.is_empty() {
+            section
+        } else {
+            let inputs = num::count(figure.inputs.len() as u64, "input", "inputs");
+            section.folded(format!("{inputs} of the model"), figure.input_table())
+        });
     }
-    let profiles = Profile::names().filter_map(|name| Profile::named(name).ok());
+    let built_in = Profile::names().filter(|name| given.iter().all(|given| given.name != *name));
+    let profiles = built_in.filter_map(|name| Profile::named(name).ok());
+    let profiles = given.iter().cloned().chain(profiles);
     let mut costs = Section::new("Costs used by the models");
     for profile in here.cloned().into_iter().chain(profiles) {
         costs = costs.table(crate::calibrate::table(&profile));

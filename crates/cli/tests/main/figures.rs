@@ -8,6 +8,8 @@ flowyard_testkit::tests! {
     a_figure_has_the_papers_numbers_and_ours,
     unknown_names_and_files_are_refused,
     what_calibrate_writes_figures_reads,
+    a_given_profile_changes_its_figures_and_one_that_is_not_used_is_reported,
+    the_sensitivity_has_every_input_and_the_largest_effect_first,
     what_cannot_be_measured_is_skipped_with_the_reason,
 }
 
@@ -29,10 +31,18 @@ fn a_figure_has_the_papers_numbers_and_ours() {
     let output = run(["figures", "kth-modification", "--json"]);
     assert!(output.status.success());
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["schema"], "flowyard.figures/2");
+    assert_eq!(json["schema"], "flowyard.figures/3");
     let rows = json["figures"][0]["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == "overhead, %").unwrap();
-    assert_eq!((&row["paper"], &row["kind"]), (&0.4.into(), &"prediction".into()));
+    assert_eq!((&row["paper"], &row["reference"]), (&0.4.into(), &"copied".into()));
+    // One assumed cost over two fitted ones: the row agrees, and does not count.
+    assert_eq!((&row["kind"], &row["counts"]), (&"arithmetic".into(), &false.into()));
+    assert_eq!(row["fitted_inputs"], serde_json::json!(["kth.map_ns", "kth.hash_ns"]));
+    assert_eq!(json["score"], serde_json::json!({ "counted": 0, "agree": 0 }));
+    let inputs = json["figures"][0]["inputs"].as_array().unwrap();
+    let fitted = inputs.iter().find(|input| input["name"] == "kth.map_ns").unwrap();
+    assert!(fitted["source"].as_str().unwrap().contains("816 kpps"), "{fitted}");
+    crate::schema::expect("figures", &json);
     assert!((row["ours"].as_f64().unwrap() - 0.4).abs() < 0.06);
 }
 
@@ -56,6 +66,56 @@ fn what_calibrate_writes_figures_reads() {
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("dlb-mice") && page.contains("yard_rest_ns"));
+}
+
+fn a_given_profile_changes_its_figures_and_one_that_is_not_used_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kth.toml");
+    let built_in = include_str!("../../../hostsim/profiles/kth.toml");
+    // A frame that takes twice as long everywhere is forwarded half as often.
+    let doubled = built_in.replace("1225.5", "2451").replace("507.6", "1015.2");
+    assert_ne!(doubled, built_in);
+    std::fs::write(&file, doubled).unwrap();
+    let given = format!("--profile={}", file.to_string_lossy());
+    let rate = |args: &[&str]| {
+        let output = run([&["figures", "kth-modification", "--json"], args].concat());
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stderr, b"");
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = json["figures"][0]["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == "hash, original, thousand frames/s");
+        row.unwrap()["ours"].as_f64().unwrap()
+    };
+    let ratio = rate(&[&given]) / rate(&[]);
+    assert!((ratio - 0.5).abs() < 0.001, "{ratio}");
+    let output = run(["figures", "lanner-gigabit", &given]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "flowyard: none of these figures uses profile 'kth'\n");
+    let output = run(["figures", "kth-modification", &given, &given]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+fn the_sensitivity_has_every_input_and_the_largest_effect_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let args = ["figures", "kth-modification", "nic-table-1", "--sensitivity", "--json", "--html"];
+    let output = run([&args[..], &[page.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "flowyard: nic-table-1: no profile to vary, so no sensitivity\n");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schema::expect("figures", &json);
+    let sensitivity = json["sensitivity"].as_array().unwrap();
+    assert_eq!(sensitivity.len(), 1);
+    assert_eq!(sensitivity[0]["result"], "overhead, %");
+    let effects = sensitivity[0]["effects"].as_array().unwrap();
+    let names: Vec<&str> = effects.iter().map(|e| e["input"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["kth.map_miss_ns", "kth.map_ns", "kth.hash_ns"]);
+    // The overhead is the assumed cost over the cost of a frame, so it doubles with the first.
+    let [half, double] = [0, 1].map(|n| effects[0]["result"][n].as_f64().unwrap());
+    assert!((half + 0.5).abs() < 0.03 && (double - 1.0).abs() < 0.03, "{half} {double}");
+    assert!(effects[1]["result"][1].as_f64().unwrap() < -0.3, "a slower frame hides it");
+    assert!(std::fs::read_to_string(page).unwrap().contains("Change of 'overhead, %'"));
 }
 
 /// Without root, memcached or the needed costs, the figure has no rows and a note with the reason.

@@ -97,7 +97,7 @@ fn a_table_has_the_papers_numbers_beside_ours() {
     let said = text(&nic(&["table", "4", "--measure-us", "200"]));
     assert!(said.contains("64.00  64.00") && said.contains("+0.0 %"), "{said}");
     let csv = text(&nic(&["table", "4", "--measure-us", "200", "--csv"]));
-    assert!(csv.starts_with("exhibit,name,paper,ours,deviation\nTable 4,"), "{csv}");
+    assert!(csv.starts_with("exhibit,name,paper,ours,deviation,kind,counts\nTable 4,"), "{csv}");
     assert!(refused(&nic(&["table", "7"])).contains("1 to 6"));
     assert!(refused(&nic(&["figure", "1"])).contains("3, 7 or 8"));
 }

@@ -225,7 +225,8 @@ fn fits(command: &str, args: &[&str]) -> Value {
     let mut faults = Vec::new();
     check(&value, &schema, &schema, command, &mut faults);
     assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
-    assert_eq!(value["schema"], format!("flowyard.{command}/2"));
+    let version = if command == "figures" { 3 } else { 2 };
+    assert_eq!(value["schema"], format!("flowyard.{command}/{version}"));
     assert_eq!(value["flowyard"], env!("CARGO_PKG_VERSION"));
     value
 }

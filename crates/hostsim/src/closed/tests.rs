@@ -117,3 +117,22 @@ fn a_profile_without_the_costs_names_the_missing_one() {
     let profile = Profile::named("kth").unwrap();
     assert!(Costs::of(&profile).unwrap_err().to_string().contains("'tcp_near_ask_ns'"));
 }
+
+/// The assumption behind the figure `host-rps-rfs`: taking an interrupt of another processor costs RPS its rate, and
+/// costs nothing where no packet changes processors.
+#[test]
+fn a_dear_interrupt_lowers_the_rate_of_rps_and_not_that_without_steering() {
+    let fall = |steering| {
+        let base = setup(steering);
+        let mut dear = base.clone();
+        // Ops::hop has the part that takes the interrupt.
+        for way in &mut dear.costs.ways[2..] {
+            way.hop += 6000;
+        }
+        dear.costs.ipi_take += 6000;
+        dear.run().rate / base.run().rate - 1.0
+    };
+    let [none, rps] = [Steering::None, Steering::Rps].map(fall);
+    assert_eq!(none, 0.0);
+    assert!((-0.20..-0.05).contains(&rps), "{rps}");
+}

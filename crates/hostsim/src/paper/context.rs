@@ -10,6 +10,36 @@ use crate::server::SetupError;
 pub struct Context {
     /// The profile of this machine, as `flowyard calibrate` measured it.
     pub here: Option<Profile>,
+    /// Profiles that replace the built-in ones of the same names.
+    pub given: Vec<Profile>,
+}
+
+impl Context {
+    /// The profile `name` of a paper's machine: the given one, or else the built-in one.
+    ///
+    /// # Errors
+    /// When there is no profile of that name.
+    pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
+        let given = self.given.iter().find(|given| given.name == name);
+        given.map_or_else(|| Profile::named(name), |given| Ok(given.clone()))
+    }
+
+    /// This context with one input, as in `kth.map_ns`, multiplied by `factor`.
+    ///
+    /// # Errors
+    /// When there is no such profile.
+    pub fn times(&self, input: &str, factor: f64) -> Result<Self, ProfileError> {
+        let (profile, constant) = input.split_once('.').unwrap_or((input, ""));
+        let mut changed = self.clone();
+        if let Some(here) = changed.here.take_if(|here| here.name == profile) {
+            changed.here = Some(here.times(constant, factor));
+            return Ok(changed);
+        }
+        let scaled = self.profile(profile)?.times(constant, factor);
+        changed.given.retain(|given| given.name != profile);
+        changed.given.push(scaled);
+        Ok(changed)
+    }
 }
 
 /// Why a figure cannot be computed.

@@ -1,6 +1,6 @@
 //! The DLB guide: one elephant flow over 1 to 8 workers, with and without mice.
 
-use flowyard_report::exhibit::{Made, Spec};
+use flowyard_report::exhibit::{Input, Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
 use super::context::{Context, FigureError, printed};
@@ -25,6 +25,15 @@ struct Device {
     worker: f64,
     consume: f64,
 }
+
+/// The inputs of the rate of one core, of the hardware queue, and of the other queues.
+const ALONE: [&str; 2] = ["single_ns", "line_gbps"];
+const HARDWARE: [&str; 6] =
+    ["single_ns", "rx_ns", "tx_ns", "hw_worker_ns", "hw_end_ns", "line_gbps"];
+const SOFTWARE: [&str; 6] =
+    ["single_ns", "rx_ns", "tx_ns", "sw_schedule_ns", "sw_worker_ns", "line_gbps"];
+const OURS: [&str; 4] = ["single_ns", "rx_ns", "tx_ns", "line_gbps"];
+const HERE: [&str; 3] = ["yard_far_enqueue_ns", "yard_far_dequeue_ns", "yard_far_complete_ns"];
 
 impl Balancer {
     fn of(profile: &Profile) -> Result<Self, FigureError> {
@@ -82,32 +91,36 @@ fn hardware(profile: &Profile) -> Result<Device, FigureError> {
     Ok(Device { produce: end, worker: get("hw_worker_ns")?, consume: end })
 }
 
+/// A queue between cores: its name, its costs, and the inputs of a rate through it.
+type Queue = (&'static str, Device, Vec<Input>);
+
 /// The queues by name: the hardware, a software event device, and this machine's ordered queue.
-fn devices(
-    profile: &Profile,
-    context: &Context,
-) -> Result<Vec<(&'static str, Device)>, FigureError> {
+fn devices(profile: &Profile, context: &Context) -> Result<Vec<Queue>, FigureError> {
     let get = |name: &str| profile.get(name);
-    let mut devices = vec![("hardware queue", hardware(profile)?)];
+    let mut devices = vec![("hardware queue", hardware(profile)?, profile.inputs(&HARDWARE))];
     let (schedule, worker) = (get("sw_schedule_ns")?, get("sw_worker_ns")?);
-    devices.push(("DPDK event_sw", Device { produce: schedule, worker, consume: worker / 2.0 }));
+    let software = Device { produce: schedule, worker, consume: worker / 2.0 };
+    devices.push(("DPDK event_sw", software, profile.inputs(&SOFTWARE)));
     if let Some(here) = &context.here {
         let get = |name: &str| here.get(name);
         let worker = get("yard_far_dequeue_ns")? + get("yard_far_complete_ns")?;
         let produce = get("yard_far_enqueue_ns")?;
-        devices.push(("flowyard's ordered queue, here", Device { produce, worker, consume: 0.0 }));
+        let ours = Device { produce, worker, consume: 0.0 };
+        let inputs = [profile.inputs(&OURS), here.inputs(&HERE)].concat();
+        devices.push(("flowyard's ordered queue, here", ours, inputs));
     }
     Ok(devices)
 }
 
 pub(super) fn workers(context: &Context, spec: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("dlb")?;
+    let profile = context.profile("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
     for size in [64u64, 512] {
         let offered = line_pps(balancer.line, size);
         let baseline = balancer.alone(offered)?.pps / 1e6;
+        made.using(Kind::Predicted, profile.inputs(&ALONE));
         made.push(format!("{size} B, original, any number of cores"), baseline);
         let mut plot = Plot::new(
             format!("One flow of {size}-byte frames"),
@@ -116,8 +129,9 @@ pub(super) fn workers(context: &Context, spec: &Spec) -> Result<Made, FigureErro
             Axis::linear("Mpps", Unit::Plain("")),
         )
         .line("original, one core works", vec![(1.0, baseline), (WORKERS as f64, baseline)]);
-        for (name, device) in devices(&profile, context)? {
+        for (name, device, inputs) in devices(&profile, context)? {
             let mut points = Vec::new();
+            made.using(Kind::Predicted, inputs);
             for workers in 1..=WORKERS {
                 let pps = balancer.split(workers, device, offered)?.pps / 1e6;
                 made.push(format!("{size} B, {name}, {workers}+2"), pps);
@@ -141,8 +155,8 @@ pub(super) fn workers(context: &Context, spec: &Spec) -> Result<Made, FigureErro
 }
 
 /// Mice on the core of the original process, with the elephant on the pipeline or on the same core.
-pub(super) fn mice(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("dlb")?;
+pub(super) fn mice(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let device = hardware(&profile)?;
     let mut made = Made::default();
@@ -150,9 +164,12 @@ pub(super) fn mice(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let mice = 2e6;
     let quiet = balancer.split(8, device, line)?.pps;
     let beside = balancer.split(8, device, line - mice)?.pps;
+    made.using(Kind::Predicted, profile.inputs(&HARDWARE));
     made.push("elephant, 8+2, without mice, Mpps", quiet / 1e6);
     made.push("elephant, 8+2, with 2 Mpps of mice, Mpps", beside / 1e6);
-    made.push("elephant, with mice over without", beside / quiet);
+    // The mice are assumed to share only the link, which has room for both.
+    made.push_as(Kind::Assumed, "elephant, with mice over without", beside / quiet);
+    made.using(Kind::Predicted, profile.inputs(&ALONE));
     let alone = balancer.alone(mice)?.pps;
     made.push("mice, elephant on the pipeline: delivered, %", 100.0 * alone / mice);
     // Without the pipeline both share the ring of one core, so both lose the same share.

@@ -1,5 +1,6 @@
 //! The Flow Director paper: memcached, the redirection table, and settings that the paper leaves out.
 
+use flowyard_adapter::{Rss, RssConfig};
 use flowyard_report::exhibit::{Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
@@ -32,9 +33,16 @@ fn run(setup: &Setup) -> Result<Outcome, FigureError> {
     if outcome.is_balanced() { Ok(outcome) } else { Err(FigureError::Unbalanced) }
 }
 
+/// Numbers of the server model: it reads all constants of the profile.
+fn predicted(profile: &Profile) -> Made {
+    let mut made = Made::default();
+    made.using(Kind::Predicted, profile.all_inputs());
+    made
+}
+
 /// Throughput and latency by offered load.
-pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
+pub(super) fn memcached(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
     let rss16 = Setup { queues: 16, ..setup(&profile, Steering::Rss)? };
     let of = |steering| setup(&profile, steering);
     let cases = [
@@ -44,7 +52,7 @@ pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
         ("ConnectX-3, RPS alone", of(Steering::Rps)?),
         ("16 queues by RSS", rss16),
     ];
-    let mut made = Made::default();
+    let mut made = predicted(&profile);
     let offered = || Axis::linear("offered, M requests/s", Unit::Plain(""));
     let mut answered = Plot::new(
         "memcached: responses a second",
@@ -72,21 +80,26 @@ pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
 }
 
 /// The example of the redirection table: entries 0 and 4 name queue 15, then entry 4 names queue 13.
-pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
+pub(super) fn table(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
     let before: Vec<u16> = (0..128).map(|i| if i == 0 || i == 4 { 15 } else { i % 16 }).collect();
     let mut after = before.clone();
     after[4] = 13;
-    let mut made = Made::default();
+    let mut made = predicted(&profile);
     for (when, reta) in [("before", before), ("after", after)] {
         let entries = |queue: u16| reta.iter().filter(|&&entry| entry == queue).count() as f64;
-        // The entries are those of the example: inputs of the model.
-        made.kind = Kind::Given;
-        made.push(format!("{when}: queue of entry 0"), f64::from(reta[0]));
-        made.push(format!("{when}: queue of entry 4"), f64::from(reta[4]));
-        made.push(format!("{when}: entries of queue 15"), entries(15));
-        made.kind = Kind::Prediction;
         let of = setup(&profile, Steering::Rss)?;
+        // The adapter's table has the entries of the example; the low bits of a hash name one.
+        let config = RssConfig { reta: Some(reta.clone()), ..RssConfig::seeded(1) };
+        let rss = Rss::new(of.adapter, 16, config).map_err(SetupError::from)?;
+        made.using(Kind::Computed, []);
+        for entry in [0, 4] {
+            let queue = rss.queue(Some(0xabcd_ef00 | entry));
+            made.push(format!("{when}: queue of entry {entry}"), f64::from(queue));
+        }
+        made.using(Kind::Arithmetic, []);
+        made.push(format!("{when}: entries of queue 15"), entries(15));
+        made.using(Kind::Predicted, profile.all_inputs());
         let load = Load::Open { rate: 1.5 * M };
         let of = Setup { queues: 16, connections: 4000, reta: Some(reta.clone()), load, ..of };
         let outcome = run(&of)?;
@@ -99,9 +112,9 @@ pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
 }
 
 /// Filters that ATR learns, and filters that software programs.
-pub(super) fn atr_ep(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
-    let mut made = Made::default();
+pub(super) fn atr_ep(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
+    let mut made = predicted(&profile);
     let whens = ["first 5 ms", "steady", "threads wander", "10,000 connections"];
     let when = || Axis::categories("", whens);
     let share = Axis::linear("share", Unit::Share).range(0.0, 1.0);
@@ -136,9 +149,9 @@ pub(super) fn atr_ep(_: &Context, _: &Spec) -> Result<Made, FigureError> {
 }
 
 /// 120, 10 thousand and a million connections.
-pub(super) fn connections(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
-    let mut made = Made::default();
+pub(super) fn connections(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
+    let mut made = predicted(&profile);
     let counts = [120, 10_000, 1_000_000];
     let cases = [
         ("Flow Director ATR", Steering::Atr),
@@ -188,9 +201,9 @@ pub(super) fn connections(_: &Context, _: &Spec) -> Result<Made, FigureError> {
 }
 
 /// Segments that arrive after a later segment of their connection.
-pub(super) fn reordering(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
-    let mut made = Made::default();
+pub(super) fn reordering(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
+    let mut made = predicted(&profile);
     let base = setup(&profile, Steering::Atr)?;
     let base = Setup {
         placement: Placement::Moved(1_000_000),
@@ -228,13 +241,13 @@ pub(super) fn reordering(_: &Context, _: &Spec) -> Result<Made, FigureError> {
 }
 
 /// Settings that the paper does not list.
-pub(super) fn settings(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("rose-city")?;
+pub(super) fn settings(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("rose-city")?;
     let mut double = profile.clone();
     double.machine.cores *= 2;
     let names = ["irq_ns", "ipi_send_ns", "ipi_take_ns", "poll_exit_ns"];
     let half = names.into_iter().fold(profile.clone(), |profile, name| profile.times(name, 0.5));
-    let mut made = Made::default();
+    let mut made = predicted(&profile);
     let cards = ["Flow Director ATR", "RPS and RFS", "RSS"];
     let mut peaks = Plot::new(
         "Most responses a second",

@@ -1,6 +1,6 @@
 //! The KTH slides: an OpenFlow switch that uses Flow Director for its lookup.
 
-use flowyard_report::exhibit::{Made, Spec};
+use flowyard_report::exhibit::{Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit, num};
 
 use super::context::{Context, FigureError, printed};
@@ -47,20 +47,31 @@ impl Switch {
     }
 }
 
+/// The inputs of the cost of a frame by each way of lookup.
+const MAP: [&str; 1] = ["map_ns"];
+const HASH: [&str; 2] = ["map_ns", "hash_ns"];
+const LINEAR: [&str; 4] = ["map_ns", "hash_ns", "linear_ns", "entry_ns"];
+
 /// The rate of one core under line rate of 64-byte frames, in thousand frames a second.
 fn kpps(costs_ns: Vec<f64>) -> Result<f64, FigureError> {
     let done = Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns }.run(0.2);
     if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(FigureError::Unbalanced) }
 }
 
-pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
-    let switch = Switch::of(&Profile::named("kth")?)?;
+pub(super) fn baseline(context: &Context, spec: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("kth")?;
+    let switch = Switch::of(&profile)?;
     let mut made = Made::default();
     let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
     for entries in ENTRIES {
-        let all = [switch.by_linear(entries), switch.by_hash(), switch.map];
-        for (n, (name, cost)) in ["linear", "hash", "port-mapping"].into_iter().zip(all).enumerate()
-        {
+        // That a lookup by hash or by queue costs the same at every size is an assumption of the model.
+        let all = [
+            ("linear", switch.by_linear(entries), Kind::Predicted, &LINEAR[..]),
+            ("hash", switch.by_hash(), Kind::Assumed, &HASH),
+            ("port-mapping", switch.map, Kind::Assumed, &MAP),
+        ];
+        for (n, (name, cost, kind, inputs)) in all.into_iter().enumerate() {
+            made.using(kind, profile.inputs(inputs));
             let kpps = kpps(vec![cost])?;
             made.push(
                 format!("{entries} {}, {name}", if entries == 1 { "entry" } else { "entries" }),
@@ -70,6 +81,7 @@ pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
         }
     }
     let gain = lines[2].iter().zip(&lines[1]).skip(1).map(|(map, hash)| map.1 / hash.1 - 1.0);
+    made.using(Kind::Arithmetic, profile.inputs(&HASH));
     made.push("port-mapping over hash, mean, %", 100.0 * gain.sum::<f64>() / 9.0);
     let [linear, hash, map] = lines;
     let slides = |name: &str| printed(spec, "", &format!(" entries, {name}"));
@@ -89,19 +101,24 @@ pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn modification(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let switch = Switch::of(&Profile::named("kth")?)?;
+pub(super) fn modification(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("kth")?;
+    let switch = Switch::of(&profile)?;
     let mut made = Made::default();
     let (before, after) =
         (kpps(vec![switch.by_hash()])?, kpps(vec![switch.by_hash() + switch.miss])?);
+    made.using(Kind::Predicted, profile.inputs(&HASH));
     made.push("hash, original, thousand frames/s", before);
+    // One assumed cost over two fitted ones.
+    made.using(Kind::Arithmetic, profile.inputs(&["map_ns", "hash_ns", "map_miss_ns"]));
     made.push("hash, after a miss in port-mapping, thousand frames/s", after);
     made.push("overhead, %", 100.0 * (before / after - 1.0));
     Ok(made)
 }
 
-pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let switch = Switch::of(&Profile::named("kth")?)?;
+pub(super) fn caching(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("kth")?;
+    let switch = Switch::of(&profile)?;
     let slow = switch.by_hash();
     let plain = kpps(vec![slow])?;
     // A flow of n packets: the first misses and has a filter programmed.
@@ -119,11 +136,15 @@ pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
         f64::from(low)
     };
     let mut made = Made::default();
+    let inputs = |filter| profile.inputs(&["map_ns", "hash_ns", "map_miss_ns", filter]);
+    made.using(Kind::Predicted, inputs("filter_ns"));
     made.push("random flows: break-even, packets", break_even(switch.filter));
+    made.using(Kind::Predicted, inputs("filter_worst_ns"));
     made.push("worst case: break-even, packets", break_even(switch.filter_worst));
     let lengths = [1, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];
     let line = |filter| lengths.map(|n| (f64::from(n), cached(n, filter))).to_vec();
     let (random, worst) = (line(switch.filter), line(switch.filter_worst));
+    made.using(Kind::Predicted, inputs("filter_ns"));
     for (length, kpps) in &random {
         made.push(format!("random flows of {length} packets, thousand frames/s"), *kpps);
     }
@@ -140,8 +161,8 @@ pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn multicore(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let profile = Profile::named("kth")?;
+pub(super) fn multicore(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("kth")?;
     let switch = Switch::of(&profile)?;
     let machine = profile.machine;
     let cores = usize::from(machine.cores);
@@ -152,8 +173,17 @@ pub(super) fn multicore(_: &Context, _: &Spec) -> Result<Made, FigureError> {
         Axis::linear("thousand frames/s", Unit::Plain("")),
     );
     let line = line_pps(1e10, 64);
-    for (name, cost) in [("hash", switch.by_hash()), ("port-mapping", switch.map)] {
+    for (name, cost, inputs) in
+        [("hash", switch.by_hash(), &HASH[..]), ("port-mapping", switch.map, &MAP)]
+    {
         for hyper in [false, true] {
+            if hyper {
+                // The sign of the effect is an input: `sibling_share` above 2.
+                let inputs = [inputs, &["sibling_share"]].concat();
+                made.using(Kind::Assumed, profile.inputs(&inputs));
+            } else {
+                made.using(Kind::Predicted, profile.inputs(inputs));
+            }
             let mut bars = Vec::new();
             for busy in 1..=cores {
                 let ways = if hyper { 2 * busy } else { busy };

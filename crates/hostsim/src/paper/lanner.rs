@@ -1,6 +1,6 @@
 //! The Lanner paper: two platforms that forward frames.
 
-use flowyard_report::exhibit::{Made, Spec};
+use flowyard_report::exhibit::{Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
 use super::context::{Context, FigureError};
@@ -9,14 +9,19 @@ use crate::machine::Machine;
 use crate::profile::Profile;
 
 const SIZES: [u64; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-const LONG: f64 = 14.0 * 3600.0;
 
 struct Platform {
     name: &'static str,
     machine: Machine,
     frame_ns: f64,
     share: f64,
+    /// The inputs of its costs.
+    inputs: &'static [&'static str],
 }
+
+/// The inputs of the ratio of the platforms, which is one multiplication and one division where the cores
+/// are the limit, and 0 where the link is. The cost of a frame decides which of the two is.
+const RATIO: [&str; 5] = ["frame_cycles", "new_gain", "new_mhz", "old_mhz", "sibling_share"];
 
 /// The older and the newer platform.
 fn platforms(profile: &Profile) -> Result<[Platform; 2], FigureError> {
@@ -29,12 +34,14 @@ fn platforms(profile: &Profile) -> Result<[Platform; 2], FigureError> {
             machine: old,
             frame_ns: 1000.0 * cycles / get("old_mhz")?,
             share,
+            inputs: &["frame_cycles", "old_mhz", "sibling_share"],
         },
         Platform {
             name: "i5-2400",
             machine: profile.machine,
             frame_ns: 1000.0 * cycles / get("new_gain")? / get("new_mhz")?,
             share,
+            inputs: &["frame_cycles", "new_gain", "new_mhz"],
         },
     ])
 }
@@ -52,8 +59,9 @@ impl Platform {
     }
 }
 
-pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let platforms = platforms(&Profile::named("lanner")?)?;
+pub(super) fn gigabit(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("lanner")?;
+    let platforms = platforms(&profile)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
     for (ports, over, how) in [
@@ -68,6 +76,7 @@ pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
         );
         let mut at64 = Vec::new();
         for platform in &platforms {
+            made.using(Kind::Predicted, profile.inputs(platform.inputs));
             let mut bars = Vec::new();
             for size in SIZES {
                 let line = line_pps(1e9, size);
@@ -84,6 +93,7 @@ pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
             }
             plot = plot.bars(platform.name, bars);
         }
+        made.using(Kind::Arithmetic, profile.inputs(&RATIO));
         made.push(
             format!("{how}, 64 B: i5-2400 over i5-660, %"),
             100.0 * (at64[1] / at64[0] - 1.0),
@@ -94,8 +104,9 @@ pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn ten_gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
-    let platforms = platforms(&Profile::named("lanner")?)?;
+pub(super) fn ten_gigabit(context: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = context.profile("lanner")?;
+    let platforms = platforms(&profile)?;
     let mut made = Made::default();
     let mut plot = Plot::new(
         "2 ports of 10 Gb/s, one queue a processor",
@@ -104,21 +115,21 @@ pub(super) fn ten_gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     );
     let mut both = Vec::new();
     for platform in &platforms {
+        made.using(Kind::Predicted, profile.inputs(platform.inputs));
         let cpus = platform.machine.cpus();
         let mut bars = Vec::new();
         for size in SIZES {
             let line = line_pps(1e10, size);
             // Each port distributes its frames over all processors.
             let offered = vec![line / f64::from(cpus); 2 * usize::from(cpus)];
-            let [short, long] = [30.0, LONG].map(|s| platform.pps(&offered, cpus, s));
-            let gbps = |pps: f64| pps * size as f64 * 8.0 / 1e9;
-            made.push(format!("{}, {size} B: Gb/s, 30 s", platform.name), gbps(short));
-            made.push(format!("{}, {size} B: Gb/s, 14 h", platform.name), gbps(long));
-            bars.push(gbps(short));
+            let gbps = platform.pps(&offered, cpus, 30.0) * size as f64 * 8.0 / 1e9;
+            made.push(format!("{}, {size} B: Gb/s", platform.name), gbps);
+            bars.push(gbps);
         }
         plot = plot.bars(platform.name, bars.clone());
         both.push(bars);
     }
+    made.using(Kind::Arithmetic, profile.inputs(&RATIO));
     for (n, size) in SIZES.into_iter().enumerate() {
         made.push(
             format!("{size} B: i5-2400 over i5-660, %"),

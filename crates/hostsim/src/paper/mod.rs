@@ -9,6 +9,8 @@ mod fdir;
 mod kth;
 mod lanner;
 #[cfg(test)]
+mod perturbed;
+#[cfg(test)]
 mod tests;
 
 pub use context::{Context, FigureError};

@@ -34,6 +34,25 @@ fn twice_the_cores_help_steerings_that_can_use_them() {
     assert!((0.97 * limit..=1.01 * limit).contains(&peak), "{peak} {limit}");
 }
 
+/// The scale of all software costs, which is fitted, decides the peak; single costs move it less, and only where the
+/// steering has them.
+#[test]
+fn dearer_work_lowers_the_peaks_of_the_steerings_that_do_it() {
+    let profile = Profile::named("rose-city").unwrap();
+    let fall = |name: &str, steering| {
+        let changed = profile.clone().times(name, 2.0);
+        curve(&changed, steering).peak() / curve(&profile, steering).peak() - 1.0
+    };
+    let [scale, send, rps] = ["scale", "send_ns", "rps_ns"].map(|name| fall(name, Steering::Atr));
+    // Half, and the loss of an overloaded server: -53 and -33 % today.
+    assert!((-0.58..-0.48).contains(&scale), "{scale}");
+    assert!((-0.40..-0.25).contains(&send) && scale < send, "{send}");
+    assert_eq!(rps, 0.0, "ATR does not use it");
+    let [rfs, rss] = [Steering::Rfs, Steering::Rss].map(|steering| fall("rps_ns", steering));
+    assert!((-0.25..-0.10).contains(&rfs), "{rfs}");
+    assert_eq!(rss, 0.0, "RSS does not use it");
+}
+
 #[test]
 fn half_the_interrupt_cost_helps_latency_and_hardly_the_peak() {
     let profile = Profile::named("rose-city").unwrap();

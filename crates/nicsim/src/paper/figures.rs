@@ -66,7 +66,7 @@ pub(super) fn figure7(study: &Study<'_>) -> Result<Made, RunError> {
     jobs.extend(fast.map(|mhz| job(1, mhz)));
     let outcomes = study.run(&jobs)?;
     let limit = udp_limit_gbps(&jobs[0].config);
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     let mut plot = Plot::new(
         "UDP throughput, both directions, 1472-byte datagrams, software-only ordering",
         Axis::linear("core frequency, MHz", Unit::Plain("")),
@@ -132,7 +132,7 @@ pub(super) fn figure8(study: &Study<'_>) -> Result<Made, RunError> {
         }
     }
     let outcomes = study.run(&jobs)?;
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     let mut plot = Plot::new(
         "UDP throughput, both directions",
         Axis::linear("UDP datagram, bytes", Unit::Plain("")),
@@ -169,7 +169,7 @@ pub(super) fn figure8(study: &Study<'_>) -> Result<Made, RunError> {
 
 /// Figure 3 of any trace of accesses of firmware `image`.
 pub(super) fn caches(image: &Image, trace: &[Access]) -> Made {
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     let sizes: Vec<u32> = (4..=15).map(|n| 1 << n).collect();
     let mut plot = Plot::new(
         "Collective hit ratio, eight MESI caches",

@@ -8,8 +8,9 @@ mod figures;
 mod study;
 mod tables;
 
-use flowyard_report::exhibit::{Exhibit, Made, Spec};
+use flowyard_report::exhibit::{Exhibit, How, Input, Kind, Made, Spec};
 
+use crate::config::{Key, keys};
 use crate::elf::Image;
 use crate::engine::Access;
 use crate::run::RunError;
@@ -43,7 +44,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// When a run fails.
 pub fn make(name: &str, study: &Study<'_>) -> Option<Result<Exhibit, StudyError>> {
     let (name, text, make) = EXHIBITS.iter().find(|(known, ..)| *known == name)?;
-    let exhibit = || Ok(Spec::parse(name, text)?.with(make(study)?)?);
+    let exhibit = || {
+        let mut made = make(study)?;
+        inputs(&mut made);
+        Ok(Spec::parse(name, text)?.with(made)?)
+    };
     Some(exhibit())
 }
 
@@ -53,5 +58,31 @@ pub fn make(name: &str, study: &Study<'_>) -> Option<Result<Exhibit, StudyError>
 /// When the exhibit's file does not fit.
 pub fn caches(image: &Image, trace: &[Access]) -> Result<Exhibit, StudyError> {
     let (name, text, _) = EXHIBITS[6];
-    Ok(Spec::parse(name, text)?.with(figures::caches(image, trace))?)
+    let mut made = figures::caches(image, trace);
+    inputs(&mut made);
+    Ok(Spec::parse(name, text)?.with(made)?)
+}
+
+/// The sections of the configuration that describe the machine; the others describe a run.
+const MACHINE: [&str; 7] = ["chip", "assist", "sdram", "pci", "mac", "host", "firmware"];
+
+/// Gives every predicted number the settings of the machine as inputs. Exhibits that change one of them (the
+/// cores, the clock) name it in the row.
+fn inputs(made: &mut Made) {
+    let number = |text: &str| match text.trim_matches('"').split_once('/') {
+        Some((n, d)) => Some(n.parse::<f64>().ok()? / d.parse::<f64>().ok()?),
+        None => text.parse().ok(),
+    };
+    let settings = keys().into_iter().filter_map(|Key { key, default, about }| {
+        let (section, _) = key.split_once('.')?;
+        let is_printed = about.contains("Paper") || about.contains("paper");
+        let how = if is_printed { How::Published } else { How::Assumed };
+        let is_machine = MACHINE.contains(&section);
+        is_machine.then_some(Input { value: number(&default)?, name: key, how, source: about })
+    });
+    made.inputs = settings.collect();
+    let names: Vec<String> = made.inputs.iter().map(|input| input.name.clone()).collect();
+    for value in made.values.iter_mut().filter(|value| value.kind == Kind::Predicted) {
+        value.inputs.clone_from(&names);
+    }
 }

@@ -58,7 +58,7 @@ fn gbps(words: f64, seconds: f64) -> f64 {
 pub(super) fn table1(study: &Study<'_>) -> Result<Made, RunError> {
     let outcome = &study.run(&[study.job(Builtin::Ideal)])?[0];
     let profile = profile(outcome);
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     for category in IDEAL {
         let (name, share) = (category.name(), profile.share(category));
         let per_frame = frames(outcome, category);
@@ -84,7 +84,7 @@ fn ilp_trace(study: &Study<'_>) -> Result<ilp::Trace, RunError> {
 
 pub(super) fn table2(study: &Study<'_>) -> Result<Made, RunError> {
     let trace = ilp_trace(study)?;
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     let orders = [
         ("", Order::AfterStores),
         ("loads pass stores, ", Order::Free),
@@ -109,7 +109,7 @@ pub(super) fn table3(study: &Study<'_>) -> Result<Made, RunError> {
     let outcome = &study.run(&[study.job(Builtin::SwOnly)])?[0];
     let total = outcome.window.total();
     let cycles = total.cycles() as f64;
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     for (name, ours) in [
         ("Execution", total.execute),
         ("Instruction miss stalls", total.fetch),
@@ -119,7 +119,7 @@ pub(super) fn table3(study: &Study<'_>) -> Result<Made, RunError> {
     ] {
         made.push(name, ours as f64 / cycles);
     }
-    made.push("Total", total.cycles() as f64 / cycles);
+    made.push_as(Kind::Arithmetic, "Total", total.cycles() as f64 / cycles);
     let per_second = |count: u64| count as f64 / outcome.seconds() / 1e6;
     made.push("scratchpad loads, M/s", per_second(total.loads));
     made.push("scratchpad stores, M/s", per_second(total.stores));
@@ -135,15 +135,15 @@ pub(super) fn table4(study: &Study<'_>) -> Result<Made, RunError> {
     let assists: u64 = d.assist_accesses.iter().sum();
     let words = (total.loads + total.stores + assists) as f64;
     let hz = config.chip.mhz.hz();
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     let fills = total.fills as f64 * line * 8.0 / seconds / 1e9;
-    made.push("instruction memory: peak", hz * 128.0 / 1e9);
+    made.push_as(Kind::Arithmetic, "instruction memory: peak", hz * 128.0 / 1e9);
     made.push("instruction memory: consumed", fills);
     let peak = hz * 32.0 * f64::from(config.chip.banks) / 1e9;
-    made.push("scratchpads: peak", peak);
+    made.push_as(Kind::Arithmetic, "scratchpads: peak", peak);
     made.push("scratchpads: consumed", gbps(words, seconds));
     let bytes = f64::from(config.sdram.bytes_per_cycle);
-    made.push("frame memory: peak", config.sdram.mhz.hz() * bytes * 8.0 / 1e9);
+    made.push_as(Kind::Arithmetic, "frame memory: peak", config.sdram.mhz.hz() * bytes * 8.0 / 1e9);
     let moved = d.sdram.bytes_moved as f64 * 8.0 / seconds / 1e9;
     made.push("frame memory: consumed", moved);
     made.push("core accesses, M/s", (total.loads + total.stores) as f64 / seconds / 1e6);
@@ -183,7 +183,7 @@ fn both(study: &Study<'_>) -> Result<[(Outcome, Profile, Share); 2], RunError> {
 
 pub(super) fn table5(study: &Study<'_>) -> Result<Made, RunError> {
     let both = both(study)?;
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     for (what, is_access) in [("instructions", false), ("accesses", true)] {
         for (n, name) in ["software-only", "RMW"].into_iter().enumerate() {
             let (outcome, profile, _) = &both[n];
@@ -236,7 +236,7 @@ pub(super) fn table6(study: &Study<'_>) -> Result<Made, RunError> {
         job.config.sdram.mhz = Freq::mhz(1000);
         job
     }))?;
-    let mut made = Made::of(Kind::Simulated);
+    let mut made = Made::of(Kind::Predicted);
     for (n, name) in ["software-only", "RMW"].into_iter().enumerate() {
         let (outcome, profile, idle) = &both[n];
         for way in ["Send", "Receive"] {

@@ -1,0 +1,89 @@
+//! `flowyard figures --sensitivity`: every model once for each of its inputs, times 0.5 and times 2.
+//!
+//! Measurements are not repeated: the figures that compare a model with this machine are predicted again from the
+//! changed costs. The simulated adapter has settings instead of a profile; `crates/nicsim/tests/main/sensitivity.rs`
+//! varies those.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flowyard_bench::figures as live;
+use flowyard_hostsim::paper::{self, Context};
+use flowyard_report::exhibit::{Exhibit, FACTORS, Sensitivity};
+
+use crate::output::{self, Progress};
+use crate::stop::Stop;
+
+/// The names and values of the rows of a figure.
+type Rows = Vec<(String, f64)>;
+
+/// The rows of the figure `name` in `context`; `None` if it has no model with a profile.
+fn rows(name: &str, context: &Context) -> Option<anyhow::Result<Rows>> {
+    let predicted = context.here.as_ref().and_then(|here| live::predict(name, here));
+    predicted.or_else(|| {
+        let figure = paper::make(name, context)?;
+        let of =
+            |figure: Exhibit| figure.rows.into_iter().map(|row| (row.name, row.ours)).collect();
+        Some(figure.map(of).map_err(Into::into))
+    })
+}
+
+/// The sensitivity of each of `figures` that has a model with a profile, in their order. The runs share `threads`.
+pub(super) fn of(
+    figures: &[Exhibit],
+    context: &Context,
+    threads: usize,
+) -> Result<Vec<Sensitivity>, Stop> {
+    let is_model = |name: &str| paper::names().any(|known| known == name) || live::predicts(name);
+    let (models, others): (Vec<&Exhibit>, Vec<&Exhibit>) =
+        figures.iter().partition(|figure| is_model(&figure.name) && !figure.inputs.is_empty());
+    for other in others {
+        output::note(&format!("{}: no profile to vary, so no sensitivity", other.name));
+    }
+    let jobs: Vec<(&Exhibit, &str, f64)> = models
+        .iter()
+        .flat_map(|figure| figure.inputs.iter().map(move |input| (*figure, &*input.name)))
+        .flat_map(|(figure, input)| FACTORS.map(|factor| (figure, input, factor)))
+        .collect();
+    let bar = Progress::new("{bar:40} {pos}/{len} changed inputs, {eta} left; {msg}");
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let all: Vec<Mutex<anyhow::Result<Rows>>> =
+        jobs.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((figure, input, factor)) = jobs.get(at) else { return };
+                    let changed = context.times(input, *factor);
+                    let rows = changed.map_err(anyhow::Error::from).and_then(|changed| {
+                        let none = || Err(anyhow::anyhow!("there is no such model"));
+                        rows(&figure.name, &changed).unwrap_or_else(none)
+                    });
+                    if let Ok(mut slot) = all[at].lock() {
+                        *slot =
+                            rows.map_err(|error| error.context(format!("{input} times {factor}")));
+                    }
+                    let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    bar.at(count as u64, jobs.len() as u64);
+                    bar.message(figure.name.clone());
+                }
+            });
+        }
+    });
+    drop(bar);
+    let mut runs = all.into_iter().map(|slot| match slot.into_inner() {
+        Ok(rows) => rows.map_err(Stop::Failed),
+        Err(_) => Err(Stop::Failed(anyhow::anyhow!("a run of a model panicked"))),
+    });
+    let mut found = Vec::with_capacity(models.len());
+    for figure in models {
+        let mut pairs = Vec::with_capacity(figure.inputs.len());
+        for _ in &figure.inputs {
+            let mut next = || runs.next().unwrap_or_else(|| Ok(Vec::new()));
+            pairs.push([next()?, next()?]);
+        }
+        found.push(Sensitivity::of(figure, &pairs));
+    }
+    Ok(found)
+}
