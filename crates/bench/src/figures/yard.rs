@@ -113,7 +113,7 @@ pub(super) fn make(
     Some(here.and_then(|here| make(here, clock)))
 }
 
-/// The constants that the prediction of a way with so many cores reads.
+/// The constants that the prediction of a way with `cores` cores reads.
 fn inputs(here: &Profile, cores: u16) -> Vec<Input> {
     let prefix = if cores > 1 { "yard_far_" } else { "yard_" };
     let stages = ["rx", "enqueue", "dequeue", "work", "complete", "tx"];

@@ -121,16 +121,16 @@ fn a_profile_without_the_costs_names_the_missing_one() {
 /// The assumption behind the figure `host-rps-rfs`: taking an interrupt of another processor costs RPS its rate, and
 /// costs nothing where no packet changes processors.
 #[test]
-fn a_dear_interrupt_lowers_the_rate_of_rps_and_not_that_without_steering() {
+fn an_expensive_interrupt_lowers_the_rate_of_rps_and_not_that_without_steering() {
     let fall = |steering| {
         let base = setup(steering);
-        let mut dear = base.clone();
+        let mut costly = base.clone();
         // Ops::hop has the part that takes the interrupt.
-        for way in &mut dear.costs.ways[2..] {
+        for way in &mut costly.costs.ways[2..] {
             way.hop += 6000;
         }
-        dear.costs.ipi_take += 6000;
-        dear.run().rate / base.run().rate - 1.0
+        costly.costs.ipi_take += 6000;
+        costly.run().rate / base.run().rate - 1.0
     };
     let [none, rps] = [Steering::None, Steering::Rps].map(fall);
     assert_eq!(none, 0.0);
