@@ -287,7 +287,7 @@ fn an_elephant_without_a_pause_moves() {
     for frame in 0..100_000 {
         let now = frame * EVERY;
         // The thread has the CPU for 3 ms of 6, and takes a frame in the time in which two come.
-        if now / 3_000_000 % 2 == 0 && frame % 2 == 0 {
+        if (now / 3_000_000).is_multiple_of(2) && frame.is_multiple_of(2) {
             let asked = ring.pop_front().is_some_and(|seq| settle.left(0, 0, seq));
             if asked && ring.is_empty() {
                 settle.quiet(0, now);
