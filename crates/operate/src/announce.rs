@@ -10,8 +10,8 @@
 //! and the cores forward for `withdraw_ms` after that, until routers know other ways. If the process is killed, the kernel
 //! removes the routes ([`kernel`]).
 //!
-//! Invariants: no VIP is announced that no service has; none is announced before [`Announcer::start`], or after
-//! [`Announcer::withdraw_all`] has returned.
+//! Invariants: no VIP is announced that no service has; none is announced before [`Running::start`], or after
+//! [`Running::withdraw_all`] has returned.
 //! Thread-safety: one thread changes the routes; any thread may read the state and ask for a withdrawal.
 
 use std::collections::{BTreeMap, BTreeSet};
