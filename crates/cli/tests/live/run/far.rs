@@ -82,11 +82,11 @@ pub(crate) fn iperf(yard: &Yard) {
         let args = ["-s", "-1", "-p", &port.to_string()];
         let _server = Server::start(&yard.line.b, "iperf3", &args, &folder);
         listens(&yard.line.b, port);
-        let said = yard.line.a.sh(&format!("iperf3 -J -n 8M {way} -p {port} -c {to}"));
+        let said = yard.line.a.sh(&format!("iperf3 -J -n 32M {way} -p {port} -c {to}"));
         let report: serde_json::Value = serde_json::from_str(&said).unwrap();
         let bytes = report["end"]["sum_received"]["bytes"].as_u64().expect(&said);
-        // Bytes that are in the sender's buffer at the end are not counted.
-        assert!(bytes > 4 << 20, "{said}");
+        // Bytes that are in the sender's buffer at the end are not counted. A buffer has up to 6 MiB.
+        assert!(bytes > 16 << 20, "{said}");
     }
 }
 
