@@ -304,15 +304,17 @@ fn every_sack_option_is_translated() {
     let back = key.flow().reversed();
     let sack = vec![(2000, 2100)];
     let heard = Segment { seq: 501, ack: 1500, flags: ACK, sack, ..Segment::default() };
-    let option = heard.bytes(&back)[L4 + 20..L4 + 32].to_vec();
-    let mut frame = Segment { payload: option, ..heard }.bytes(&back);
-    frame[L4 + 31] = 1; // no-operation: a second option follows, which was payload
-    frame[L4 + 12] = 44 << 2;
+    // Timestamps and a second SACK option follow, which are payload until the length of the header is changed.
+    let mut more = vec![1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+    more.extend_from_slice(&heard.bytes(&back)[L4 + 20..L4 + 32]);
+    let mut frame = Segment { payload: more, ..heard }.bytes(&back);
+    frame[L4 + 31] = 1; // no-operation
+    frame[L4 + 12] = 56 << 2;
     let parsed = parse::key(&Headers::parse(LinkType::Ethernet, &frame), &frame, 0);
     let mut packet = Packet::new(&mut frame, &parsed).unwrap();
     let near = Proxied { first: 1000, stage: Stage::Near };
     assert_eq!(from_proxied(&mut packet, &parsed, near), near);
-    for at in [L4 + 23, L4 + 35].map(|at| at - 14) {
+    for at in [L4 + 23, L4 + 47].map(|at| at - 14) {
         assert_eq!((packet.long(at), packet.long(at + 4)), (1972, 2072), "{at}");
     }
 }
