@@ -93,7 +93,7 @@ impl Analyzer {
             percent(*packets, view.packets)
         );
         let mut finding = Finding::new(format!(
-            "One flow is {shares}: {key}. A hash sends all packets of a flow to one queue, so the busiest of {queues} queues has at least {alone:.1} times the mean load: no indirection table helps. Give the flow a core of its own, or split it over cores in order (flowyard run; see docs/examples/elephants.toml)."
+            "One flow is {shares}: {key}. A hash sends all packets of a flow to one queue, so the busiest of {queues} queues has at least {alone:.1} times the mean load, and no indirection table can change this. Give the flow a core of its own, or split it over cores in order (flowyard run; see docs/examples/elephants.toml)."
         ));
         let queue = queues as u16 - 1;
         match rule_for(key, queue) {
@@ -180,7 +180,7 @@ impl Analyzer {
             return None;
         }
         let text = format!(
-            "{:.1} % of the packets arrive on the core of the thread that reads them; RFS makes that {:.1} %. That counts if threads stay on their cores, as modelled here (--consumer); a capture does not tell.",
+            "{:.1} % of the packets arrive on the core of the thread that reads them. With RFS, this share is {:.1} %. Both figures assume that threads stay on their cores (--consumer), because a capture does not show where threads run.",
             100.0 * rss,
             100.0 * rfs
         );
@@ -257,7 +257,7 @@ fn reordering(policies: &[PolicySummary]) -> Option<Finding> {
     let mut text = format!("Packets could be reordered: {}.", worst.join(", "));
     if !good.is_empty() {
         let good: Vec<_> = good.iter().map(|policy| policy.name.as_str()).collect();
-        text += &format!(" Not under {}.", good.join(", "));
+        text += &format!(" No packet could be reordered under {}.", good.join(", "));
     }
     Some(Finding::new(text))
 }

@@ -44,6 +44,11 @@ pub struct CheckConfig {
     /// `http`, `https`: text that the body must contain. `udp`: the bytes with which the answer
     /// must begin.
     pub expect: Option<Spanned<String>>,
+    /// `dns`: the domain name that is asked for.
+    pub query: Option<Spanned<String>>,
+    /// `dns`: the type of the records.
+    #[serde(rename = "type")]
+    pub record: Option<Spanned<RecordType>>,
     /// `command`: the program and its arguments.
     pub command: Option<Spanned<Vec<String>>>,
 }
@@ -60,8 +65,27 @@ pub enum CheckKind {
     Https,
     /// Sends a datagram and expects an answer.
     Udp,
+    /// Asks a DNS server for a record.
+    Dns,
     /// Runs a command, which must exit with 0.
     Command,
+}
+
+/// Types of DNS records that a check can ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names of RFC 1035, 2782 and 3596")]
+#[repr(u16)]
+pub enum RecordType {
+    A = 1,
+    Ns = 2,
+    Cname = 5,
+    Soa = 6,
+    Ptr = 12,
+    Mx = 15,
+    Txt = 16,
+    Aaaa = 28,
+    Srv = 33,
 }
 
 /// A status as `200`, or a range as `"200-299"`.
@@ -149,6 +173,14 @@ impl Config {
                 let expect = check.expect.as_ref().map(|text| self.bytes(text)).transpose()?;
                 Asks::Udp { send: self.bytes(send)?, expect }
             }
+            CheckKind::Dns => {
+                let Some(query) = &check.query else {
+                    let fix = "add 'query = ...' with a name that the servers know";
+                    return Err(self.error(spanned.span(), "nothing would be asked for", fix));
+                };
+                let kind = check.record.as_ref().map_or(RecordType::A, |kind| *kind.get_ref());
+                Asks::Dns { name: self.domain(query)?, kind: kind as u16 }
+            }
             CheckKind::Command => {
                 let words = check.command.as_ref().map(Spanned::get_ref);
                 match words.filter(|words| words.first().is_some_and(|word| !word.is_empty())) {
@@ -165,11 +197,11 @@ impl Config {
 
     /// Rejects keys of another kind of check, which would have no effect.
     fn only_what_fits(&self, check: &CheckConfig) -> Result<(), ConfigError> {
-        use CheckKind::{Command, Http, Https, Udp};
+        use CheckKind::{Command, Dns, Http, Https, Udp};
         fn at<T>(given: Option<&Spanned<T>>) -> Option<Range<usize>> {
             given.map(Spanned::span)
         }
-        let fits: [Key<'_>; 8] = [
+        let fits: [Key<'_>; 10] = [
             ("path", at(check.path.as_ref()), &[Http, Https], "http and https"),
             ("host", at(check.host.as_ref()), &[Http, Https], "http and https"),
             ("status", at(check.status.as_ref()), &[Http, Https], "http and https"),
@@ -177,6 +209,8 @@ impl Config {
             ("ca", at(check.ca.as_ref()), &[Https], "https"),
             ("send", at(check.send.as_ref()), &[Udp], "udp"),
             ("expect", at(check.expect.as_ref()), &[Http, Https, Udp], "http, https and udp"),
+            ("query", at(check.query.as_ref()), &[Dns], "dns"),
+            ("type", at(check.record.as_ref()), &[Dns], "dns"),
             ("command", at(check.command.as_ref()), &[Command], "command"),
         ];
         for (key, at, kinds, names) in fits {
@@ -239,6 +273,20 @@ impl Config {
             return Err(self.error(path.span(), what, "name a file with certificates in PEM"));
         }
         Ok(Tls { verify, ca: Some(pem) })
+    }
+
+    /// A domain name: labels of 1 to 63 bytes, 253 bytes in all (RFC 1035 section 2.3.4), or the root.
+    fn domain(&self, name: &Spanned<String>) -> Result<String, ConfigError> {
+        let text = name.get_ref();
+        let rest = text.strip_suffix('.').unwrap_or(text);
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_graphic())
+        };
+        if text == "." || rest.len() <= 253 && rest.split('.').all(is_label) {
+            return Ok(text.clone());
+        }
+        let fix = "write it as \"www.example\", international names in Punycode";
+        Err(self.error(name.span(), format!("'{text}' is not a domain name"), fix))
     }
 
     /// Text, or bytes in hexadecimal after `hex:`.

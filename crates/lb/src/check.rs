@@ -28,6 +28,13 @@ pub enum Asks {
         /// The first bytes of a correct reply.
         expect: Option<Vec<u8>>,
     },
+    /// Sends a DNS query over UDP. Passes if the response has no error and at least one record.
+    Dns {
+        /// The domain name, in ASCII.
+        name: String,
+        /// The type of the records (IANA).
+        kind: u16,
+    },
     /// Runs a command, given as program and arguments, with the backend's address and port in its
     /// environment. Passes if the exit status is 0.
     Command(Vec<String>),

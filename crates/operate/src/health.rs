@@ -32,6 +32,7 @@ use flowyard_yard::Handle;
 
 pub mod commands;
 mod deadline;
+mod dns;
 mod http;
 mod probe;
 mod tls;

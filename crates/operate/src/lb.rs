@@ -208,6 +208,7 @@ const fn kind(asks: &Asks) -> &'static str {
         Asks::Http(http) if http.tls.is_some() => "https",
         Asks::Http(_) => "http",
         Asks::Udp { .. } => "udp",
+        Asks::Dns { .. } => "dns",
         Asks::Command(_) => "command",
     }
 }

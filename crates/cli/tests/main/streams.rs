@@ -402,7 +402,7 @@ fn a_report_ends_with_what_it_means() {
     let end = text.split("\nWhat it means\n").nth(1).expect("a verdict at the end");
     let flow = "One flow is 46 % of the received bytes (22 % of the packets): tcp 192.0.2.101:52298 > 192.0.2.10:5201.";
     assert!(end.starts_with(&format!("\n1. {flow}")), "{end}");
-    assert!(end.contains("no indirection table helps"), "{end}");
+    assert!(end.contains("no indirection table can change this"), "{end}");
     for command in [
         "ethtool -X IFACE equal 15\n",
         "ethtool -N IFACE flow-type tcp4 src-ip 192.0.2.101 dst-ip 192.0.2.10 src-port 52298 dst-port 5201 action 15\n",

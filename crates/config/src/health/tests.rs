@@ -46,6 +46,10 @@ fn checks_of_each_kind_are_read() {
     assert_eq!(asks.tls, Some(Tls { verify: true, ca: None }));
     let udp = with("kind = \"udp\"\nsend = \"hex:00 ff\"\nexpect = \"pong\"").unwrap();
     assert_eq!(udp.asks, Asks::Udp { send: vec![0, 255], expect: Some(b"pong".to_vec()) });
+    let dns = with("kind = \"dns\"\nquery = \"www.example\"").unwrap();
+    assert_eq!(dns.asks, Asks::Dns { name: "www.example".into(), kind: 1 });
+    let dns = with("kind = \"dns\"\nquery = \".\"\ntype = \"soa\"").unwrap();
+    assert_eq!(dns.asks, Asks::Dns { name: ".".into(), kind: 6 });
     let command = with("kind = \"command\"\ncommand = [\"true\", \"x\"]").unwrap();
     assert_eq!(command.asks, Asks::Command(vec!["true".into(), "x".into()]));
 }
@@ -99,6 +103,11 @@ fn a_mistake_in_a_check_is_reported_with_its_place_and_the_fix() {
         ("kind = \"tcp\"\nfall = 101", "21:8", "fall = 101 is not possible; write 1 to 100"),
         ("kind = \"udp\"", "19:1", "nothing would be sent; add 'send = ...'"),
         ("kind = \"udp\"\nsend = \"hex:0\"", "21:8", "'0' are not bytes in hexadecimal"),
+        ("kind = \"dns\"", "19:1", "nothing would be asked for; add 'query = ...'"),
+        ("kind = \"dns\"\nquery = \"a..b\"", "21:9", "'a..b' is not a domain name; write it"),
+        ("kind = \"dns\"\nquery = \"\"", "21:9", "'' is not a domain name"),
+        ("kind = \"dns\"\nquery = \"a\"\ntype = \"AAA\"", "22:8", "'AAA' is not a valid choice"),
+        ("kind = \"udp\"\nsend = \"x\"\ntype = \"a\"", "22:8", "'type' is for checks of kind dns"),
         ("kind = \"command\"", "19:1", "there is no command; add 'command = "),
         ("kind = \"command\"\ncommand = [\"\"]", "19:1", "there is no command; add 'command = "),
     ] {

@@ -325,6 +325,9 @@ fn real_server(
     Ok(())
 }
 
+/// The types of records that a check of kind `dns` can ask for.
+const RECORDS: [&str; 9] = ["a", "ns", "cname", "soa", "ptr", "mx", "txt", "aaaa", "srv"];
+
 /// A check; `None` if flowyard has none of its kind, which is reported.
 fn check(
     imported: &mut Imported,
@@ -336,6 +339,7 @@ fn check(
         "HTTP_GET" => "http",
         "SSL_GET" => "https",
         "UDP_CHECK" => "udp",
+        "DNS_CHECK" => "dns",
         "MISC_CHECK" => "command",
         other => {
             imported.note(of.line, format!("{other} is left out: flowyard has no such check"));
@@ -343,6 +347,10 @@ fn check(
         }
     };
     let mut check = Check { kind, keys: Vec::new() };
+    if kind == "dns" {
+        // The defaults of keepalived.
+        check.keys.extend([("type", quoted("soa")), ("query", quoted("."))]);
+    }
     let mut period = period;
     for statement in of.block() {
         let line = statement.line;
@@ -366,6 +374,19 @@ fn check(
             }
             ("virtualhost", "http" | "https") => {
                 check.keys.push(("host", quoted(statement.value(1).unwrap_or_default())));
+            }
+            ("type", "dns") => {
+                let name = statement.value(1).unwrap_or_default().to_ascii_lowercase();
+                match RECORDS.contains(&name.as_str()) {
+                    true => check.keys.push(("type", quoted(&name))),
+                    false => imported.note(
+                        line,
+                        format!("records of type {name} are not asked for, but those of type soa"),
+                    ),
+                }
+            }
+            ("name", "dns") => {
+                check.keys.push(("query", quoted(statement.value(1).unwrap_or_default())));
             }
             ("url", "http" | "https") => url(imported, statement, &mut check)?,
             (key, _) => imported.note(line, format!("'{key}' of {} is left out", of.key())),

@@ -12,7 +12,7 @@ use flowyard_lb::check::{Asks, Http};
 
 use super::commands::Commands;
 use super::deadline::{Deadline, Fault};
-use super::{http, tls};
+use super::{dns, http, tls};
 
 /// The backend that is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +76,7 @@ impl Probe {
                 }
             }
             Asks::Udp { send, expect } => udp(asked.addr, deadline, send, expect.as_deref()),
+            Asks::Dns { name, kind } => dns::ask(asked.addr, name, *kind, deadline),
             Asks::Command(words) => commands.run(words, asked, deadline),
         }
     }

@@ -223,3 +223,38 @@ fn a_deadline_that_has_passed_is_an_error() {
     let error = deadline.left().unwrap_err();
     assert_eq!(deadline.fault(&error), Fault::wrong("no response within 0 ms"));
 }
+
+/// Answers one query with each of these bytes in place of the second word of the header and the number of answers.
+fn name_server(answers: Vec<([u8; 2], u8)>) -> (SocketAddr, JoinHandle<()>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    let serve = move || {
+        for (flags, count) in answers {
+            let mut message = [0; 512];
+            let (len, from) = socket.recv_from(&mut message).unwrap();
+            assert_eq!(message[12..len], *b"\x03www\x07example\0\0\x1c\0\x01");
+            let mut strange = message;
+            strange[0] ^= 1;
+            strange[2] = 0x80;
+            socket.send_to(&strange[..len], from).unwrap(); // the response to another query is ignored
+            message[2..4].copy_from_slice(&flags);
+            message[7] = count;
+            socket.send_to(&message[..len + 28 * usize::from(count)], from).unwrap();
+        }
+    };
+    (addr, std::thread::spawn(serve))
+}
+
+#[test]
+fn dns_passes_with_a_record_and_without_an_error() {
+    let answers = vec![([0x81, 0x80], 1), ([0x81, 0x80], 0), ([0x81, 0x82], 0)];
+    let (addr, server) = name_server(answers);
+    let asks = Asks::Dns { name: "www.example".into(), kind: 28 };
+    assert_eq!(ask(&asks, addr), Ok(()));
+    assert_eq!(ask(&asks, addr), wrong("'www.example': the response has no record"));
+    assert_eq!(ask(&asks, addr), wrong("'www.example': the response is an error: SERVFAIL"));
+    server.join().unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let late = ask_within(&asks, silent.local_addr().unwrap(), SOON);
+    assert_eq!(late, wrong("no response within 300 ms"));
+}
