@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use self::open::Open;
-use self::reload::Reload;
+use self::reload::{Cause, Reload};
 use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
@@ -24,6 +24,7 @@ use flowyard_flow::Secret;
 use flowyard_frame::Nanos;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{self, Announcements};
+use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
@@ -39,6 +40,7 @@ use crate::stop::{Stop, bad_input, failed};
 
 mod capacity;
 mod check;
+mod cluster;
 mod counters;
 mod open;
 mod reload;
@@ -148,8 +150,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         open::warn_of_readable_secrets(&config, args);
     }
     let becomes = Becomes::of(args)?;
+    let mut joined = None;
     if !args.check {
         becomes.check(&config, args)?;
+        joined = cluster::join(&mut config, &clock)?;
     }
     let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
@@ -164,6 +168,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
+    parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
         error => bad_input(error),
@@ -186,7 +192,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let serves = open.serve(&handle).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
         let announces = announces(&handle, &config, routes.zip(announcements))?;
-        Ok((open, checks, announces))
+        let watches = joined.map(|joined| joined.watch(&handle)).transpose()?;
+        Ok((open, checks, announces, watches))
     });
     let serves = match serves {
         Ok(serves) => serves, // until the end of this function
@@ -199,7 +206,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
     let announces = serves.2.as_ref();
-    let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands, announces };
+    let services = services.as_ref();
+    let beside = Beside {
+        signals: &signals,
+        agent_runs: &agent_runs,
+        may_run_commands,
+        announces,
+        services,
+    };
     let outcome = attend(yard, config, args, &beside);
     print(&outcome, args.json)?;
     verdict(&outcome)?;
@@ -247,11 +261,13 @@ struct Beside<'a> {
     may_run_commands: bool,
     /// Announces the VIPs, if that is configured.
     announces: Option<&'a announce::Running>,
+    /// The services of etcd, if the configuration names it.
+    services: Option<&'a Arc<Cluster>>,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
 fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands, announces } = *beside;
+    let Beside { signals, agent_runs, may_run_commands, announces, services } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
@@ -284,10 +300,17 @@ fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -
         }
         if !stopped && !reload.is_busy() && signals.reload() {
             service.reloading();
-            reload.begin(&handle, &config, args, may_run_commands);
+            reload.begin(Cause::File, &handle, &config, args, (may_run_commands, services));
             if !reload.is_busy() {
                 service.ready(&name);
             }
+        }
+        if !stopped
+            && !reload.is_busy()
+            && let Some(offer) = services.and_then(|services| services.take())
+        {
+            let cause = Cause::Services(offer);
+            reload.begin(cause, &handle, &config, args, (may_run_commands, services));
         }
         if bar.raw().is_some() {
             let total = yard

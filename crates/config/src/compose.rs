@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -25,7 +25,7 @@ pub const SERVICES: &str = "config/services/";
 const BACKENDS: &str = "/backends/";
 
 /// A part of a configuration that is not in the file.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Fragment {
     /// The key below the prefix, such as `config/services/web`.
     pub key: String,

@@ -347,9 +347,21 @@ impl Config {
     /// # Errors
     /// As [`Config::parse`], and when the file cannot be read: [`file::text`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_with(path, "", &[])
+    }
+
+    /// As [`Config::read`], with the services of `fragments`, see [`Config::compose`].
+    ///
+    /// # Errors
+    /// As [`Config::compose`], and when the file cannot be read.
+    pub fn read_with(
+        path: &Path,
+        prefix: &str,
+        fragments: &[Fragment],
+    ) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let text = file::text(path).map_err(|error| ConfigError::unread(&name, &error))?;
-        Self::parse(&name, &text)
+        Self::compose(&name, &text, prefix, fragments)
     }
 
     /// Reads and checks a configuration; `name` is for messages. File names in it are not changed.

@@ -31,10 +31,10 @@ use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
 pub mod commands;
-mod deadline;
-mod http;
-mod probe;
-mod tls;
+pub(crate) mod deadline;
+pub(crate) mod http;
+pub(crate) mod probe;
+pub(crate) mod tls;
 
 pub use commands::Commands;
 use deadline::{Deadline, Fault};

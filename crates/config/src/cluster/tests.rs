@@ -27,7 +27,10 @@ fn mistakes_are_reported_with_their_place() {
     for (cluster, said) in [
         ("", "the key 'endpoints' is missing"),
         ("endpoints = []", "no address of etcd is named"),
-        ("endpoints = [\"10.0.0.1:2379\"]", "y.toml:14:14: '10.0.0.1:2379' is not an address of etcd: there is no http://"),
+        (
+            "endpoints = [\"10.0.0.1:2379\"]",
+            "y.toml:14:14: '10.0.0.1:2379' is not an address of etcd: there is no http://",
+        ),
         ("endpoints = [\"ftp://x\"]", "only http and https"),
         ("endpoints = [\"http://\"]", "not a host name"),
         ("endpoints = [\"http://a b\"]", "not a host name"),
@@ -35,7 +38,10 @@ fn mistakes_are_reported_with_their_place() {
         ("endpoints = [\"http://a:x\"]", "the port is not"),
         ("endpoints = [\"http://[::1\"]", "the ']' is missing"),
         ("endpoints = [\"http://a\"]", "the key 'node' is missing"),
-        ("endpoints = [\"http://a\"]\nnode = \"a/b\"", "y.toml:15:8: 'a/b' cannot be the name of a node"),
+        (
+            "endpoints = [\"http://a\"]\nnode = \"a/b\"",
+            "y.toml:15:8: 'a/b' cannot be the name of a node",
+        ),
         ("endpoints = [\"http://a\"]\nnode = \"a\"", "the key 'state' is missing"),
         (&format!("{GOOD}\nprefix = \"/\""), "cannot be the prefix"),
         (&format!("{GOOD}\nuser = \"a\""), "'user' needs 'password_file'"),

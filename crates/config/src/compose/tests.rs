@@ -33,7 +33,8 @@ port = 80
 mode = "dsr"
 "#;
 
-const WEB: &str = "vip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n[check]\nkind = \"tcp\"\n";
+const WEB: &str =
+    "vip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n[check]\nkind = \"tcp\"\n";
 const BACKEND: &str =
     "addr = \"10.0.0.1\"\nexit = { port = \"net\", next_hop = \"02:00:00:00:00:01\" }\n";
 
@@ -79,19 +80,46 @@ fn mistakes_name_the_key_and_the_line() {
     for (fragments, said) in [
         (web(""), format!("{at}:1:1: the key 'vip' is missing")),
         (web("vip = "), format!("{at}:1:")),
-        (web(&WEB.replace("port = 80", "prot = 80")), format!("{at}:3:1: there is no key 'prot' here")),
-        (web(&WEB.replace("192.0.2.1", "nowhere")), format!("{at}:1:7: 'nowhere' is not an IP address")),
+        (
+            web(&WEB.replace("port = 80", "prot = 80")),
+            format!("{at}:3:1: there is no key 'prot' here"),
+        ),
+        (
+            web(&WEB.replace("192.0.2.1", "nowhere")),
+            format!("{at}:1:7: 'nowhere' is not an IP address"),
+        ),
         (web("[yard]\ncores = 2"), format!("{at}:1:2: there is no key 'yard' here")),
-        (web(&format!("name = \"x\"\n{WEB}")), format!("{at}:1:1: the name is the last part of the key")),
+        (
+            web(&format!("name = \"x\"\n{WEB}")),
+            format!("{at}:1:1: the name is the last part of the key"),
+        ),
         (web(&format!("backend = 5\n{WEB}")), format!("{at}:1:11: ")),
-        (backend(&BACKEND.replace("net", "ten")), format!("{at}/backends/a:2:17: there is no port 'ten'")),
+        (
+            backend(&BACKEND.replace("net", "ten")),
+            format!("{at}/backends/a:2:17: there is no port 'ten'"),
+        ),
         (backend("name = \"a\""), format!("{at}/backends/a:1:1: the name is the last part")),
-        (vec![fragment("services/web/backends/a", BACKEND)], format!("{at}/backends/a:1:1: this is a backend of service 'web', which is not there")),
-        (vec![fragment("services/local", WEB)], "etcd:/flowyard/config/services/local:1:1: ".into()),
-        (vec![fragment("service/web", WEB)], "config/service/web:1:1: no configuration is read".into()),
-        (vec![fragment("services/web/backend/a", BACKEND)], "/backend/a:1:1: no configuration is read".into()),
+        (
+            vec![fragment("services/web/backends/a", BACKEND)],
+            format!("{at}/backends/a:1:1: this is a backend of service 'web', which is not there"),
+        ),
+        (
+            vec![fragment("services/local", WEB)],
+            "etcd:/flowyard/config/services/local:1:1: ".into(),
+        ),
+        (
+            vec![fragment("service/web", WEB)],
+            "config/service/web:1:1: no configuration is read".into(),
+        ),
+        (
+            vec![fragment("services/web/backend/a", BACKEND)],
+            "/backend/a:1:1: no configuration is read".into(),
+        ),
         (vec![fragment("services/", WEB)], "no configuration is read".into()),
-        (web(&WEB.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]")), format!("{at}:5:1: a health check in etcd cannot run a command")),
+        (
+            web(&WEB.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]")),
+            format!("{at}:5:1: a health check in etcd cannot run a command"),
+        ),
     ] {
         let error = compose(&fragments).unwrap_err();
         assert!(error.contains(&said), "{error} does not contain {said}");
