@@ -155,7 +155,7 @@ impl Poller {
                 Some(record) if record.digest == digest => record.revision,
                 _ => revision,
             };
-            if generation != revision || self.agree(Record { revision, digest }, changed)? {
+            if generation != revision || self.agree(&Record { revision, digest }, changed)? {
                 break;
             }
         }
@@ -163,7 +163,7 @@ impl Poller {
     }
 
     /// Writes the record if it has not changed since revision `changed`; returns whether this is done with.
-    fn agree(&mut self, record: Record, changed: u64) -> Result<bool, EtcdError> {
+    fn agree(&mut self, record: &Record, changed: u64) -> Result<bool, EtcdError> {
         let text = json!(record).to_string();
         match self.etcd.put_if(&self.key("generation"), changed, &text) {
             Err(error @ EtcdError::Refused { .. }) => {

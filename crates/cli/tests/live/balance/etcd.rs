@@ -1,0 +1,260 @@
+//! Two load balancers whose services are in etcd.
+//!
+//! ```text
+//!  etcdctl ──> etcd, on the router ──10.3.n.1── balancers: their kernels have 10.3.n.3 on the interface of flowyard
+//! ```
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::balancer::{Balancer, Config, Mode};
+use super::cluster::{broken, connect};
+use super::modes::answers;
+use super::servers::Farm;
+use super::site::{BACKEND, Site, VIPS, mac};
+use crate::yard::{binary, clock, wait_until};
+use flowyard_livekit::net::{Net, alone};
+use flowyard_livekit::sys;
+
+flowyard_testkit::tests! {
+    balancers_follow_etcd_and_go_on_without_it,
+}
+
+/// etcd on the router, with its data in a folder that survives it.
+struct Etcd(Child);
+
+impl Etcd {
+    fn start(net: &Net, folder: &Path) -> Self {
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(folder.join("data")).args([
+            "--listen-client-urls=http://0.0.0.0:2379",
+            "--advertise-client-urls=http://127.0.0.1:2379",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+        ]);
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        sys::within(&mut command, &net.0);
+        let etcd = Self(command.spawn().unwrap());
+        wait_until("etcd", || {
+            let status = net.run("ETCDCTL_API=3 etcdctl endpoint health").status;
+            assert!(folder.join("log").exists());
+            status.success()
+        });
+        etcd
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let (_killed, _waited) = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// A change of keys below `/flowyard/config/services/`.
+fn put(net: &Net, key: &str, value: &str) {
+    net.sh(&format!(
+        "ETCDCTL_API=3 etcdctl put /flowyard/config/services/{key} <<'END'\n{value}END"
+    ));
+}
+
+fn delete(net: &Net, key: &str) {
+    net.sh(&format!("ETCDCTL_API=3 etcdctl del /flowyard/config/services/{key}"));
+}
+
+/// The keys of backend `n` in the services of both IP versions.
+fn put_backend(net: &Net, n: usize, more: &str) {
+    for (family, own) in [("web4", format!("10.2.0.{n}")), ("web6", format!("fd02::{n}"))] {
+        let exit = format!("{{ port = \"east\", next_hop = \"{}\" }}", mac(BACKEND, n));
+        let value = format!("addr = \"{own}\"\nexit = {exit}\n{more}\n");
+        put(net, &format!("{family}/backends/b{n}"), &value);
+    }
+}
+
+/// Two balancers, the folders of their last good services, and etcd.
+struct Fleet {
+    site: Site,
+    folder: TempDir,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let site = Site::new(2, 2, Mode::Dsr);
+        for (n, net) in (1..).zip(&site.balancers) {
+            net.sh(&format!(
+                "echo 0 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
+                 ip addr add 10.3.{n}.3/24 dev west"
+            ));
+        }
+        Self { site, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The keys of `[cluster]` of node `n`.
+    fn cluster(&self, n: usize) -> String {
+        let state = self.folder.path().join(format!("lb{n}.json"));
+        format!(
+            "endpoints = [\"http://10.3.{n}.1:2379\"]\nnode = \"lb{n}\"\nstate = {state:?}\npoll_ms = 200\n\
+             timeout_ms = 1000"
+        )
+    }
+
+    fn start(&self, n: usize) -> Balancer {
+        let (cluster, seed) = (Some(self.cluster(n)), 0x0012_3456_789a_bcde);
+        Balancer::start(&self.site, Config { number: n, seed, cluster, ..Config::of(&self.site) })
+    }
+
+    /// The output of `flowyard fleet` on balancer 1.
+    fn shown(&self) -> Value {
+        let file = self.folder.path().join("fleet.toml");
+        let text = "[cluster]\nendpoints = [\"http://10.3.1.1:2379\"]\n";
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new(binary());
+        command.arg("fleet").arg("--config").arg(&file).arg("--json");
+        sys::within(&mut command, &self.site.balancers[0].0);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until both nodes have this state for the newest generation, which is newer than `before`; returns it.
+    #[track_caller]
+    fn until(&self, state: &str, before: u64) -> Value {
+        let mut shown = Value::Null;
+        wait_until(state, || {
+            shown = self.shown();
+            let nodes = shown["nodes"].as_array().unwrap();
+            let newest = shown["generation"].as_u64().unwrap();
+            let is_so =
+                |node: &Value| node["state"] == state && node["seen"] == newest && newest > before;
+            nodes.len() == 2 && nodes.iter().all(is_so)
+        });
+        shown
+    }
+}
+
+fn generation(shown: &Value) -> u64 {
+    shown["generation"].as_u64().unwrap()
+}
+
+/// The states of the backends of service `web4` in `lb show`.
+fn backends(balancer: &Balancer) -> Vec<String> {
+    let shown = balancer.lb(&["show", "web4"]);
+    let all = shown["services"][0]["backends"].as_array().unwrap();
+    let one = |backend: &Value| {
+        format!("{} {}", backend["name"].as_str().unwrap(), backend["state"].as_str().unwrap())
+    };
+    all.iter().map(one).collect()
+}
+
+fn balancers_follow_etcd_and_go_on_without_it() {
+    let _alone = alone();
+    let fleet = Fleet::new();
+    let (site, router) = (&fleet.site, &fleet.site.router);
+    let _farm = Farm::start(site, &[]);
+    let etcd = Etcd::start(router, fleet.folder.path());
+    let (one, two) = (fleet.start(1), fleet.start(2));
+    let began = generation(&fleet.until("current", 0));
+    for (vip, name) in VIPS.iter().zip(["web4", "web6"]) {
+        put(
+            router,
+            name,
+            &format!("vip = \"{vip}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n"),
+        );
+    }
+    put_backend(router, 1, "");
+    put_backend(router, 2, "");
+    wait_until("two backends", || {
+        [&one, &two].iter().all(|balancer| {
+            let all = balancer.lb(&["show"]);
+            let services = all["services"].as_array().unwrap();
+            services.len() == 2 && services.iter().all(|service| service["up"] == 2)
+        })
+    });
+    let shown = fleet.until("current", began);
+    let checksums = [0, 1].map(|n| shown["nodes"][n]["checksum"].as_str().unwrap().to_owned());
+    assert_eq!((&shown["agrees"], &checksums[0]), (&Value::Bool(true), &checksums[1]));
+    for only in [1, 2] {
+        site.route_to(&[only]);
+        answers(&site.client);
+    }
+    site.route_to(&[1, 2]);
+    let mut kept = connect(site);
+
+    // A value that is wrong changes nothing, and is reported with its key.
+    put(router, "web4/backends/b3", "addr = \"nowhere\"\nexit = { port = \"east\" }\n");
+    let refused = fleet.until("refused", generation(&shown));
+    for node in refused["nodes"].as_array().unwrap() {
+        let error = node["error"].as_str().unwrap();
+        let at =
+            "etcd:/flowyard/config/services/web4/backends/b3:1:8: 'nowhere' is not an IP address";
+        assert!(error.starts_with(at), "{error}");
+        assert_eq!(node["generation"], shown["generation"]);
+        assert_eq!(node["checksum"], checksums[0].as_str());
+    }
+    assert!(one.said().contains("refused, nothing changed"), "{}", one.said());
+    assert_eq!((backends(&one), broken(&mut kept)), (vec!["b1 up".into(), "b2 up".into()], 0));
+
+    // The mistake goes; a drain, twenty weights, and a deletion come. Connections stay.
+    delete(router, "web4/backends/b3");
+    let mut last = generation(&fleet.until("current", generation(&refused)));
+    put_backend(router, 2, "drain = true");
+    last = generation(&fleet.until("current", last));
+    assert_eq!(backends(&two), ["b1 up", "b2 drained"]);
+    let mut longest = 0;
+    for weight in 1..=20 {
+        let clock = clock();
+        put(
+            router,
+            "web6",
+            &format!(
+                "vip = \"{}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\nslow_start_ms = {weight}\n",
+                VIPS[1]
+            ),
+        );
+        last = generation(&fleet.until("current", last));
+        longest = longest.max(clock() / 1_000_000);
+    }
+    assert_eq!(broken(&mut kept), 0);
+    put_backend(router, 2, "");
+    fleet.until("current", last);
+    delete(router, "web4/backends/b2");
+    wait_until("the deletion", || [&one, &two].iter().all(|lb| backends(lb) == ["b1 up"]));
+    let deleted = fleet.until("current", last);
+    assert_eq!(deleted["agrees"], true);
+
+    // Without etcd: forwarding goes on, and a node starts with the last good services.
+    drop(etcd);
+    two.kill();
+    let two = fleet.start(2);
+    assert!(two.said().contains("the last good services of the file in 'state' are used"));
+    assert_eq!(backends(&two), ["b1 up"]);
+    for only in [1, 2] {
+        site.route_to(&[only]);
+        answers(&site.client);
+    }
+    let etcd = Etcd::start(router, fleet.folder.path());
+    let back = fleet.until("current", 0);
+    assert_eq!(
+        (&back["generation"], &back["agrees"]),
+        (&deleted["generation"], &Value::Bool(true))
+    );
+    wait_until("services of etcd", || {
+        let nodes = fleet.shown()["nodes"].clone();
+        nodes.as_array().unwrap().iter().all(|node| node["is_from_file"] == false)
+    });
+
+    // An empty prefix removes no service.
+    router.sh("ETCDCTL_API=3 etcdctl del --prefix /flowyard/config/");
+    let empty = fleet.until("refused", generation(&back));
+    assert_eq!(empty["nodes"][0]["services"], 2);
+    flowyard_testkit::note!(
+        "20 changes: both nodes had each within {longest} ms, with looks every 200 ms; none of {} connections broke before the \
+         deletion of a backend",
+        kept.len()
+    );
+    drop(etcd);
+    one.stop();
+    two.stop();
+}
