@@ -193,6 +193,14 @@ impl ClusterConfig {
     }
 }
 
+impl Config {
+    /// Where the services are that all balancers of the cluster have, if they are not in the file alone.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&ClusterConfig> {
+        self.cluster.as_ref().map(Spanned::get_ref)
+    }
+}
+
 /// Returns the first mistake in `[cluster]`, if the configuration has this section.
 pub(super) fn check(config: &Config) -> Checked {
     let Some(cluster) = &config.cluster else { return Ok(()) };

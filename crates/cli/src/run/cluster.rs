@@ -24,9 +24,8 @@ pub(super) struct Joined {
 
 /// The prefix of keys, as it stands before them in messages.
 pub(super) fn place(config: &Config) -> String {
-    let cluster = config.cluster.as_ref();
-    cluster
-        .map_or_else(String::new, |cluster| format!("etcd:{}", cluster.get_ref().prefix.get_ref()))
+    let cluster = config.cluster();
+    cluster.map_or_else(String::new, |cluster| format!("etcd:{}", cluster.prefix.get_ref()))
 }
 
 /// The configuration with these services.
@@ -36,7 +35,7 @@ pub(super) fn compose(config: &Config, snapshot: &Snapshot) -> Result<Config, Co
 
 /// Reads the services of the cluster, if the configuration names one, and adds them to `config`.
 pub(super) fn join(config: &mut Config, clock: &Clock) -> Result<Option<Joined>, Stop> {
-    let Some(cluster) = config.cluster.as_ref().map(|cluster| cluster.get_ref().clone()) else {
+    let Some(cluster) = config.cluster().cloned() else {
         return Ok(None);
     };
     let etcd = Etcd::new(&cluster, Arc::clone(clock)).map_err(bad_input)?;

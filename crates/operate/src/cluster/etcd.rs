@@ -208,7 +208,9 @@ impl Etcd {
         if status != 200 {
             let said = answer.ok();
             let said = said.as_ref().and_then(|said| said.get("error").or(said.get("message")));
-            let why = said.and_then(Value::as_str).unwrap_or("no reason is given");
+            // Some errors are plain text.
+            let plain = String::from_utf8_lossy(&body);
+            let why = said.and_then(Value::as_str).unwrap_or_else(|| plain.trim());
             let why: String = why.chars().filter(|c| !c.is_control()).take(300).collect();
             let endpoint = self.endpoint();
             return Err(EtcdError::Refused { endpoint, status, why: format!("{why} ({status})") });

@@ -120,13 +120,11 @@ fn another_endpoint_answers_if_one_does_not() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    one.answer_with(Some(
-        "HTTP/1.1 503 No\r\n\r\n{\"error\":\"no leader now\"}",
-    ));
+    one.answer_with(Some("HTTP/1.1 503 No\r\n\r\n{\"error\":\"no leader now\"}"));
     let mut poller = poller(&[gone.clone(), one.url(), two.url()]);
     assert_eq!(new(&mut poller).fragments.len(), 1);
     // Nobody answers.
-    let error = self::poller(&[gone.clone()]).poll().unwrap_err();
+    let error = self::poller(std::slice::from_ref(&gone)).poll().unwrap_err();
     assert!(
         matches!(&error, EtcdError::Unreachable { endpoint, .. } if *endpoint == gone),
         "{error}"

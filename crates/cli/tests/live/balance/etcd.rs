@@ -64,13 +64,17 @@ fn delete(net: &Net, key: &str) {
     net.sh(&format!("ETCDCTL_API=3 etcdctl del /flowyard/config/services/{key}"));
 }
 
+/// The key of backend `n` in service `web4` or `web6`.
+fn put_one(net: &Net, family: &str, n: usize, more: &str) {
+    let own = if family == "web4" { format!("10.2.0.{n}") } else { format!("fd02::{n}") };
+    let exit = format!("{{ port = \"east\", next_hop = \"{}\" }}", mac(BACKEND, n));
+    let value = format!("addr = \"{own}\"\nexit = {exit}\n{more}\n");
+    put(net, &format!("{family}/backends/b{n}"), &value);
+}
+
 /// The keys of backend `n` in the services of both IP versions.
 fn put_backend(net: &Net, n: usize, more: &str) {
-    for (family, own) in [("web4", format!("10.2.0.{n}")), ("web6", format!("fd02::{n}"))] {
-        let exit = format!("{{ port = \"east\", next_hop = \"{}\" }}", mac(BACKEND, n));
-        let value = format!("addr = \"{own}\"\nexit = {exit}\n{more}\n");
-        put(net, &format!("{family}/backends/b{n}"), &value);
-    }
+    ["web4", "web6"].iter().for_each(|family| put_one(net, family, n, more));
 }
 
 /// Two balancers, the folders of their last good services, and etcd.
@@ -154,7 +158,7 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     let (site, router) = (&fleet.site, &fleet.site.router);
     let _farm = Farm::start(site, &[]);
     let etcd = Etcd::start(router, fleet.folder.path());
-    let (one, two) = (fleet.start(1), fleet.start(2));
+    let (mut one, two) = (fleet.start(1), fleet.start(2));
     let began = generation(&fleet.until("current", 0));
     for (vip, name) in VIPS.iter().zip(["web4", "web6"]) {
         put(
@@ -205,20 +209,16 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     let mut longest = 0;
     for weight in 1..=20 {
         let clock = clock();
-        put(
-            router,
-            "web6",
-            &format!(
-                "vip = \"{}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\nslow_start_ms = {weight}\n",
-                VIPS[1]
-            ),
-        );
+        put_one(router, "web6", 1, &format!("weight = {}", 1 + weight));
         last = generation(&fleet.until("current", last));
         longest = longest.max(clock() / 1_000_000);
     }
     assert_eq!(broken(&mut kept), 0);
     put_backend(router, 2, "");
     fleet.until("current", last);
+    // The file is read again, and the services of etcd stay.
+    one.change(|_| {});
+    assert_eq!(backends(&one), ["b1 up", "b2 up"]);
     delete(router, "web4/backends/b2");
     wait_until("the deletion", || [&one, &two].iter().all(|lb| backends(lb) == ["b1 up"]));
     let deleted = fleet.until("current", last);
@@ -245,10 +245,13 @@ fn balancers_follow_etcd_and_go_on_without_it() {
         nodes.as_array().unwrap().iter().all(|node| node["is_from_file"] == false)
     });
 
-    // An empty prefix removes no service.
+    // An empty prefix removes no service, neither from a node that runs nor from one that starts.
     router.sh("ETCDCTL_API=3 etcdctl del --prefix /flowyard/config/");
     let empty = fleet.until("refused", generation(&back));
     assert_eq!(empty["nodes"][0]["services"], 2);
+    two.kill();
+    let two = fleet.start(2);
+    assert_eq!(backends(&two), ["b1 up"]);
     flowyard_testkit::note!(
         "20 changes: both nodes had each within {longest} ms, with looks every 200 ms; none of {} connections broke before the \
          deletion of a backend",

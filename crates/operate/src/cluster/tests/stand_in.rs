@@ -224,7 +224,7 @@ impl Inner {
             "/v3/kv/txn" if is_write => {
                 let compare = &body["compare"][0];
                 let changed = self.keys.get(&bytes(&compare["key"])).map_or(0, |(_, at)| *at);
-                let succeeds = compare["mod_revision"] == changed.to_string();
+                let succeeds = compare["mod_revision"].as_str() == Some(&changed.to_string());
                 if succeeds {
                     let put = &first["request_put"];
                     self.put(bytes(&put["key"]), bytes(&put["value"]));
