@@ -134,16 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return simulate(args);
     }
     let signals = Signals::catch().map_err(failed("catching signals"))?;
-    let mut config = reload::read(&args.config, args.pace.as_deref())?;
-    config.set_secret(draw()?);
-    config.end_captures_with(signals.ender());
-    if config.expect.is_some() || !config.reload.is_empty() {
-        let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
-        let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
-    }
-    if !args.yes_this_is_my_uplink {
-        config.refuse_uplinks().map_err(bad_input)?;
-    }
+    let mut config = read(args, &signals)?;
     let clock = crate::clock::new();
     if !args.check {
         args.log.start(); // before the ports open, which report how
@@ -157,12 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
-    let opened = Arc::clone(&is_open);
-    // What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
-    let log: Log = Arc::new(move |port, what| match opened.load(Ordering::Relaxed) {
-        true => tracing::warn!(port, "{what}"),
-        false => tracing::info!(port, "{what}"),
-    });
+    let log = log_of_ports(&is_open);
     let switch = switch::Switch::plan(&config)?;
     let announcements = config.announce().map(|_| Arc::<Announcements>::default());
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
@@ -218,6 +204,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     print(&outcome, args.json)?;
     verdict(&outcome)?;
     if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+}
+
+/// What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
+fn log_of_ports(is_open: &Arc<AtomicBool>) -> Log {
+    let opened = Arc::clone(is_open);
+    Arc::new(move |port, what| match opened.load(Ordering::Relaxed) {
+        true => tracing::warn!(port, "{what}"),
+        false => tracing::info!(port, "{what}"),
+    })
+}
+
+/// Reads the configuration of a run, without services of etcd.
+fn read(args: &Args, signals: &Signals) -> Result<Config, Stop> {
+    let mut config = reload::read(&args.config, args.pace.as_deref())?;
+    config.set_secret(draw()?);
+    config.end_captures_with(signals.ender());
+    if config.expect.is_some() || !config.reload.is_empty() {
+        let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
+        let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
+    }
+    if !args.yes_this_is_my_uplink {
+        config.refuse_uplinks().map_err(bad_input)?;
+    }
+    Ok(config)
 }
 
 /// Starts to announce the VIPs, if that is configured.

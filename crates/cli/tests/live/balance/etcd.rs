@@ -152,6 +152,74 @@ fn backends(balancer: &Balancer) -> Vec<String> {
     all.iter().map(one).collect()
 }
 
+/// Puts two services with two backends each, and waits until both balancers have them; returns what `flowyard fleet`
+/// shows.
+fn put_services(fleet: &Fleet, balancers: [&Balancer; 2]) -> Value {
+    let router = &fleet.site.router;
+    let began = generation(&fleet.until("current", 0));
+    for (vip, name) in VIPS.iter().zip(["web4", "web6"]) {
+        let value = format!("vip = \"{vip}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n");
+        put(router, name, &value);
+    }
+    put_backend(router, 1, "");
+    put_backend(router, 2, "");
+    wait_until("two backends", || {
+        balancers.iter().all(|balancer| {
+            let all = balancer.lb(&["show"]);
+            let services = all["services"].as_array().unwrap();
+            services.len() == 2 && services.iter().all(|service| service["up"] == 2)
+        })
+    });
+    let shown = fleet.until("current", began);
+    assert_eq!(shown["agrees"], true);
+    assert_eq!(shown["nodes"][0]["checksum"], shown["nodes"][1]["checksum"]);
+    shown
+}
+
+/// Each of the balancers serves clients.
+fn both_serve(site: &Site) {
+    for only in [1, 2] {
+        site.route_to(&[only]);
+        answers(&site.client);
+    }
+    site.route_to(&[1, 2]);
+}
+
+/// A value that is wrong changes nothing, and is reported with its key; returns the generation after it was deleted.
+fn refuse_a_mistake(fleet: &Fleet, before: &Value, balancer: &Balancer) -> u64 {
+    let router = &fleet.site.router;
+    put(router, "web4/backends/b3", "addr = \"nowhere\"\nexit = { port = \"east\" }\n");
+    let refused = fleet.until("refused", generation(before));
+    for (node, old) in
+        refused["nodes"].as_array().unwrap().iter().zip(before["nodes"].as_array().unwrap())
+    {
+        let error = node["error"].as_str().unwrap();
+        let at =
+            "etcd:/flowyard/config/services/web4/backends/b3:1:8: 'nowhere' is not an IP address";
+        assert!(error.starts_with(at), "{error}");
+        assert_eq!(
+            (&node["generation"], &node["checksum"]),
+            (&old["generation"], &old["checksum"])
+        );
+    }
+    assert!(balancer.said().contains("refused, nothing changed"), "{}", balancer.said());
+    assert_eq!(backends(balancer), ["b1 up", "b2 up"]);
+    delete(router, "web4/backends/b3");
+    generation(&fleet.until("current", generation(&refused)))
+}
+
+/// Changes a weight twenty times; returns the longest time until both nodes had a change, in milliseconds.
+fn change_weights(fleet: &Fleet, mut last: u64) -> (u64, u64) {
+    let mut longest = 0;
+    for weight in 2..=21 {
+        let clock = clock();
+        put_one(&fleet.site.router, "web6", 1, &format!("weight = {weight}"));
+        last = generation(&fleet.until("current", last));
+        longest = longest.max(clock() / 1_000_000);
+    }
+    (last, longest)
+}
+
 fn balancers_follow_etcd_and_go_on_without_it() {
     let _alone = alone();
     let fleet = Fleet::new();
@@ -159,66 +227,23 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     let _farm = Farm::start(site, &[]);
     let etcd = Etcd::start(router, fleet.folder.path());
     let (mut one, two) = (fleet.start(1), fleet.start(2));
-    let began = generation(&fleet.until("current", 0));
-    for (vip, name) in VIPS.iter().zip(["web4", "web6"]) {
-        put(
-            router,
-            name,
-            &format!("vip = \"{vip}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n"),
-        );
-    }
-    put_backend(router, 1, "");
-    put_backend(router, 2, "");
-    wait_until("two backends", || {
-        [&one, &two].iter().all(|balancer| {
-            let all = balancer.lb(&["show"]);
-            let services = all["services"].as_array().unwrap();
-            services.len() == 2 && services.iter().all(|service| service["up"] == 2)
-        })
-    });
-    let shown = fleet.until("current", began);
-    let checksums = [0, 1].map(|n| shown["nodes"][n]["checksum"].as_str().unwrap().to_owned());
-    assert_eq!((&shown["agrees"], &checksums[0]), (&Value::Bool(true), &checksums[1]));
-    for only in [1, 2] {
-        site.route_to(&[only]);
-        answers(&site.client);
-    }
-    site.route_to(&[1, 2]);
+    let shown = put_services(&fleet, [&one, &two]);
+    both_serve(site);
     let mut kept = connect(site);
-
-    // A value that is wrong changes nothing, and is reported with its key.
-    put(router, "web4/backends/b3", "addr = \"nowhere\"\nexit = { port = \"east\" }\n");
-    let refused = fleet.until("refused", generation(&shown));
-    for node in refused["nodes"].as_array().unwrap() {
-        let error = node["error"].as_str().unwrap();
-        let at =
-            "etcd:/flowyard/config/services/web4/backends/b3:1:8: 'nowhere' is not an IP address";
-        assert!(error.starts_with(at), "{error}");
-        assert_eq!(node["generation"], shown["generation"]);
-        assert_eq!(node["checksum"], checksums[0].as_str());
-    }
-    assert!(one.said().contains("refused, nothing changed"), "{}", one.said());
-    assert_eq!((backends(&one), broken(&mut kept)), (vec!["b1 up".into(), "b2 up".into()], 0));
-
-    // The mistake goes; a drain, twenty weights, and a deletion come. Connections stay.
-    delete(router, "web4/backends/b3");
-    let mut last = generation(&fleet.until("current", generation(&refused)));
-    put_backend(router, 2, "drain = true");
-    last = generation(&fleet.until("current", last));
-    assert_eq!(backends(&two), ["b1 up", "b2 drained"]);
-    let mut longest = 0;
-    for weight in 1..=20 {
-        let clock = clock();
-        put_one(router, "web6", 1, &format!("weight = {}", 1 + weight));
-        last = generation(&fleet.until("current", last));
-        longest = longest.max(clock() / 1_000_000);
-    }
-    assert_eq!(broken(&mut kept), 0);
-    put_backend(router, 2, "");
-    fleet.until("current", last);
     // The file is read again, and the services of etcd stay.
     one.change(|_| {});
     assert_eq!(backends(&one), ["b1 up", "b2 up"]);
+
+    let last = refuse_a_mistake(&fleet, &shown, &one);
+    put_backend(router, 2, "drain = true");
+    wait_until("the drain", || backends(&two) == ["b1 up", "b2 drained"]);
+    let last = generation(&fleet.until("current", last));
+    let (last, longest) = change_weights(&fleet, last);
+    put_backend(router, 2, "");
+    wait_until("the end of the drain", || {
+        [&one, &two].iter().all(|lb| backends(lb) == ["b1 up", "b2 up"])
+    });
+    assert_eq!(broken(&mut kept), 0);
     delete(router, "web4/backends/b2");
     wait_until("the deletion", || [&one, &two].iter().all(|lb| backends(lb) == ["b1 up"]));
     let deleted = fleet.until("current", last);
@@ -230,20 +255,14 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     let two = fleet.start(2);
     assert!(two.said().contains("the last good services of the file in 'state' are used"));
     assert_eq!(backends(&two), ["b1 up"]);
-    for only in [1, 2] {
-        site.route_to(&[only]);
-        answers(&site.client);
-    }
+    both_serve(site);
     let etcd = Etcd::start(router, fleet.folder.path());
-    let back = fleet.until("current", 0);
-    assert_eq!(
-        (&back["generation"], &back["agrees"]),
-        (&deleted["generation"], &Value::Bool(true))
-    );
     wait_until("services of etcd", || {
         let nodes = fleet.shown()["nodes"].clone();
         nodes.as_array().unwrap().iter().all(|node| node["is_from_file"] == false)
     });
+    let back = fleet.until("current", 0);
+    assert_eq!((&back["generation"], &back["agrees"]), (&deleted["generation"], &true.into()));
 
     // An empty prefix removes no service, neither from a node that runs nor from one that starts.
     router.sh("ETCDCTL_API=3 etcdctl del --prefix /flowyard/config/");
