@@ -102,9 +102,9 @@ fn choose(
         }
         Err(why) => {
             let stop = format!(
-                "etcd does not answer ({why}), and there are no services of an earlier run in the file 'state' of [cluster]"
+                "etcd cannot be read ({why}), and there are no services of an earlier run in the file 'state' of [cluster]"
             );
-            tracing::warn!("etcd does not answer: {why}");
+            tracing::warn!("etcd cannot be read: {why}");
             Stop::Failed(anyhow::anyhow!(stop))
         }
     };

@@ -77,6 +77,7 @@ impl Reload {
                     tracing::info!(generation = snapshot.generation, "services of etcd are in use");
                     services.used(snapshot);
                 }
+                (Err(_), Cause::Services(_), _) if is_over.load(Ordering::Acquire) => {}
                 (Err(error), Cause::Services(snapshot), Some(services)) => {
                     services.refuse(snapshot, error.clone());
                 }

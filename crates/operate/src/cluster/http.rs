@@ -78,6 +78,37 @@ fn parse(answer: &[u8]) -> Option<Answer> {
 mod tests {
     use super::*;
 
+    /// A server that sends a head and then zeros for ever.
+    struct Endless(bool);
+
+    impl Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.0, true) {
+                into.fill(0);
+                return Ok(into.len());
+            }
+            let head = b"HTTP/1.1 200 OK\r\n\r\n";
+            into[..head.len()].copy_from_slice(head);
+            Ok(head.len())
+        }
+    }
+
+    impl Write for Endless {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            Ok(from.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_without_end_is_refused() {
+        let error = post(Endless(false), "etcd", "/v3/kv/txn", None, b"{}").unwrap_err();
+        assert_eq!(error.to_string(), "the answer has more than 32 MiB");
+    }
+
     #[test]
     fn an_answer_has_a_status_and_a_body() {
         let said = |text: &str| parse(text.as_bytes()).map(|a| (a.status, a.body));

@@ -123,6 +123,8 @@ pub(super) struct Thread {
     hub: Arc<Hub>,
     shared: Arc<Cluster>,
     polled: Option<Nanos>,
+    /// The status, and the generation of the plan and the view of which it is.
+    status: Option<(u64, View, Status)>,
     /// The last status that was written, and when.
     written: Option<(Status, Nanos)>,
     /// Whether an error of polls, of the disk, or of statuses was logged and is not over.
@@ -133,9 +135,9 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) fn new(watched: Watched, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
-        let (polled, written) = (None, None);
+        let (polled, status, written) = (None, None, None);
         let (is_away, is_full, is_mute) = (false, false, false);
-        Self { watched, hub, shared, polled, written, is_away, is_full, is_mute }
+        Self { watched, hub, shared, polled, status, written, is_away, is_full, is_mute }
     }
 
     /// Does what is due, and returns the view on which this was based.
@@ -157,7 +159,7 @@ impl Thread {
         match self.watched.poller.poll() {
             Ok(found) => {
                 if std::mem::take(&mut self.is_away) {
-                    tracing::info!("etcd answers again");
+                    tracing::info!("etcd can be read again");
                 }
                 self.shared.contact(now, None);
                 match found {
@@ -172,10 +174,10 @@ impl Thread {
         }
     }
 
-    /// etcd has not answered: this is logged once.
+    /// etcd cannot be read: this is logged once.
     fn away(&mut self, now: Nanos, error: &EtcdError) {
         if !std::mem::replace(&mut self.is_away, true) {
-            tracing::warn!("etcd does not answer, the services in use stay: {error}");
+            tracing::warn!("etcd cannot be read, the services in use stay: {error}");
         }
         self.shared.contact(now, Some(error.to_string()));
     }
@@ -201,9 +203,22 @@ impl Thread {
         }
     }
 
+    /// The status without a date. It is made anew only if the plan or the view has changed, because its checksum can
+    /// take a Maglev table for each service.
+    fn status(&mut self, view: &View) -> Status {
+        let plan = self.hub.generation();
+        match &self.status {
+            Some((of, seen, status)) if *of == plan && seen == view => return status.clone(),
+            _ => {}
+        }
+        let status = Status::of(&self.watched.node, view, &self.hub);
+        self.status = Some((plan, view.clone(), status.clone()));
+        status
+    }
+
     /// Writes the status if it has changed or is old.
     fn report(&mut self, view: &View, now: Nanos) {
-        let mut status = Status::of(&self.watched.node, view, &self.hub, 0);
+        let mut status = self.status(view);
         let is_fresh =
             |(old, at): &(Status, Nanos)| *old == status && now.saturating_sub(*at) < HEARTBEAT;
         if self.written.as_ref().is_some_and(is_fresh) {
