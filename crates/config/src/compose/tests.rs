@@ -166,3 +166,37 @@ proptest! {
         check(&all);
     }
 }
+
+/// The keys of services with these weights; a weight of 0 is a drained backend.
+fn keys(all: &[Vec<u32>]) -> Vec<Fragment> {
+    let mut keys = Vec::new();
+    for (at, weights) in all.iter().enumerate() {
+        let body = WEB.replace("port = 80", &format!("port = {}", 80 + at));
+        keys.push(fragment(&format!("services/s{at}"), &body));
+        for (n, weight) in weights.iter().enumerate() {
+            let body = BACKEND.replace("0.1\"", &format!("{at}.{}\"", n + 1));
+            let more =
+                if *weight == 0 { "drain = true".into() } else { format!("weight = {weight}") };
+            keys.push(fragment(
+                &format!("services/s{at}/backends/b{n}"),
+                &format!("{body}{more}\n"),
+            ));
+        }
+    }
+    keys
+}
+
+proptest! {
+    #[test]
+    fn the_order_in_which_keys_arrive_has_no_effect(
+        (keys, shuffled) in prop::collection::vec(prop::collection::vec(0u32..4, 0..5), 0..4)
+            .prop_map(|all| keys(&all))
+            .prop_flat_map(|keys| (Just(keys.clone()), Just(keys).prop_shuffle())),
+    ) {
+        let sums = [&keys, &shuffled].map(|keys| {
+            let services = compose(keys).unwrap().services().unwrap();
+            (services.len(), flowyard_lb::Control::new(services, 251, 7).unwrap().plan().configured_checksum())
+        });
+        prop_assert_eq!(sums[0], sums[1]);
+    }
+}
