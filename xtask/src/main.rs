@@ -40,6 +40,7 @@ usage: cargo xtask COMMAND
 
 Environment of 'ci':
   FUZZ_SECONDS=N        run each fuzz target for N seconds, two targets at a time (default 6)
+  FUZZ_TARGETS='A B'    run these fuzz targets only
   CHECK_ADVISORIES=1    also fetch the RustSec advisory database and check the dependencies
 ";
 

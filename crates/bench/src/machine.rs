@@ -4,12 +4,14 @@ use flowyard_report::exhibit::Conditions;
 use flowyard_rfc2544::document::Machine;
 use flowyard_rfc2544::suite::Results;
 
+/// Where [`ticks`] has the time that the hypervisor took.
+pub(crate) const STEAL: usize = 7;
+
 /// Counters of the machine at the start of a run.
 #[derive(Clone, Debug)]
 pub struct Before {
     load: String,
-    steal_ticks: u64,
-    all_ticks: u64,
+    ticks: [u64; 8],
     backlog_drops: u64,
 }
 
@@ -17,12 +19,7 @@ impl Before {
     /// Reads the counters now.
     #[must_use]
     pub fn read() -> Self {
-        Self {
-            load: file("/proc/loadavg"),
-            steal_ticks: steal_ticks(),
-            all_ticks: all_ticks(),
-            backlog_drops: backlog_drops(),
-        }
+        Self { load: file("/proc/loadavg"), ticks: ticks(), backlog_drops: backlog_drops() }
     }
 
     /// This machine, with the CPU time that the hypervisor took since then.
@@ -36,7 +33,7 @@ impl Before {
             processors: crate::processors(),
             kernel: file("/proc/sys/kernel/osrelease"),
             load: self.load.clone(),
-            steal_ticks: steal_ticks().saturating_sub(self.steal_ticks),
+            steal_ticks: ticks()[STEAL].saturating_sub(self.ticks[STEAL]),
         }
     }
 
@@ -44,7 +41,8 @@ impl Before {
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         let Machine { processor, processors, kernel, load, steal_ticks } = self.machine();
-        let all = all_ticks().saturating_sub(self.all_ticks);
+        let all: u64 = ticks().iter().sum();
+        let all = all.saturating_sub(self.ticks.iter().sum());
         Conditions {
             processor,
             processors,
@@ -81,19 +79,10 @@ fn backlog_drops() -> u64 {
     table.lines().filter_map(second).sum()
 }
 
-/// CPU time that the hypervisor has taken since boot, in ticks.
-fn steal_ticks() -> u64 {
+/// The time of all processors since boot, in ticks: user, nice, system, idle, iowait, irq, softirq, steal (proc(5)).
+/// Guest time, which follows them, is part of user time.
+pub(crate) fn ticks() -> [u64; 8] {
     let stat = file("/proc/stat");
-    stat.lines()
-        .next()
-        .and_then(|line| line.split_whitespace().nth(8)?.parse().ok())
-        .unwrap_or_default()
-}
-
-/// CPU time of all processors since boot, in ticks, idle time included.
-fn all_ticks() -> u64 {
-    let stat = file("/proc/stat");
-    let first = stat.lines().next().unwrap_or_default();
-    // Guest time, after the first eight, is part of user time.
-    first.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    let mut words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    std::array::from_fn(|_| words.next().and_then(|word| word.parse().ok()).unwrap_or_default())
 }

@@ -7,8 +7,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use flowyard_bench::calibrate::{Effort, profile};
 use flowyard_bench::figures as live;
@@ -197,34 +197,47 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Exhibit
         bar.at(done as u64, names.len() as u64);
         bar.message(name.to_owned());
     };
-    let done: Vec<Mutex<Option<anyhow::Result<Exhibit>>>> =
-        names.iter().map(|_| Mutex::new(None)).collect();
-    let put = |at: usize| {
+    let make = |at: usize| {
         let made = one(names[at], context, &clock);
-        if let Ok(mut slot) = done[at].lock() {
-            *slot = Some(made);
-        }
         step(names[at]);
+        (at, made)
     };
     // Measurements run one at a time, with nothing beside them; models run in parallel.
     let (alone, shared): (Vec<usize>, Vec<usize>) =
         (0..names.len()).partition(|&at| live::is_alone(names[at]));
-    alone.into_iter().for_each(put);
-    let next = AtomicUsize::new(0);
+    let mut made: Vec<_> = alone.into_iter().map(make).collect();
+    made.extend(in_parallel(&shared, threads, |&at| make(at)));
+    drop(bar);
+    made.sort_by_key(|(at, _)| *at);
+    let figure = |(at, made): (usize, anyhow::Result<Exhibit>)| {
+        made.map_err(|error| Stop::Failed(error.context(format!("figure '{}'", names[at]))))
+    };
+    made.into_iter().map(figure).collect()
+}
+
+/// The results of `run` for each of `jobs`, in their order, by up to `threads` threads.
+///
+/// # Panics
+/// When a run panics.
+fn in_parallel<Job: Sync, T: Send>(
+    jobs: &[Job],
+    threads: usize,
+    run: impl Fn(&Job) -> T + Sync,
+) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));
     std::thread::scope(|scope| {
-        for _ in 0..threads.min(shared.len()) {
+        for _ in 0..threads.min(jobs.len()) {
             scope.spawn(|| {
-                while let Some(&at) = shared.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    put(at);
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(at) else { return };
+                    let result = run(job);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
                 }
             });
         }
     });
-    drop(bar);
-    let made = names.iter().zip(done).map(|(name, slot)| match slot.into_inner() {
-        Ok(Some(Ok(figure))) => Ok(figure),
-        Ok(Some(Err(error))) => Err(Stop::Failed(error.context(format!("figure '{name}'")))),
-        _ => Err(Stop::Failed(anyhow::anyhow!("figure '{name}' was not made"))),
-    });
-    made.collect()
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }

@@ -21,9 +21,8 @@ use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
-use flowyard_frame::Nanos;
 use flowyard_operate::announce::kernel::Routes;
-use flowyard_operate::announce::{self, Announcements};
+use flowyard_operate::announce::{Announcements, Announcer};
 use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
@@ -177,11 +176,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let may_run_commands = commands.can_run();
     let serves = open.serve(&handle).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
-        let announces = announces(&handle, &config, routes.zip(announcements))?;
-        let watches = joined.map(|joined| joined.watch(&handle)).transpose()?;
-        Ok((open, checks, announces, watches))
+        let announcer = announcer(&handle, &config, routes.zip(announcements))?;
+        let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
+        Ok((open, checks, announcer, watcher))
     });
-    let serves = match serves {
+    let (_open, _checks, announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -191,16 +190,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let announces = serves.2.as_ref();
-    let services = services.as_ref();
-    let beside = Beside {
-        signals: &signals,
-        agent_runs: &agent_runs,
-        may_run_commands,
-        announces,
-        services,
-    };
-    let outcome = attend(yard, config, args, &beside);
+    let (signals, services) = (&signals, services.as_ref());
+    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services };
+    let outcome = attend(yard, config, args, &beside, announcer);
     print(&outcome, args.json)?;
     verdict(&outcome)?;
     if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
@@ -231,14 +223,13 @@ fn read(args: &Args, signals: &Signals) -> Result<Config, Stop> {
 }
 
 /// Starts to announce the VIPs, if that is configured.
-fn announces(
+fn announcer(
     yard: &Handle,
     config: &Config,
     parts: Option<(Routes, Arc<Announcements>)>,
-) -> std::io::Result<Option<announce::Running>> {
+) -> std::io::Result<Option<Announcer>> {
     let Some(((routes, shared), how)) = parts.zip(config.announce()) else { return Ok(None) };
-    let after = Duration::from_millis(how.get_ref().after_ms);
-    announce::Running::start(yard, shared, routes, after).map(Some)
+    Announcer::start(yard, shared, routes, how.get_ref()).map(Some)
 }
 
 /// Simulates a scenario and compares the results with its expectations.
@@ -269,19 +260,22 @@ struct Beside<'a> {
     agent_runs: &'a dyn Fn() -> bool,
     /// Whether health checks can run commands.
     may_run_commands: bool,
-    /// Announces the VIPs, if that is configured.
-    announces: Option<&'a announce::Running>,
     /// The services of etcd, if the configuration names it.
     services: Option<&'a Arc<Cluster>>,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
-fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands, announces, services } = *beside;
+fn attend(
+    yard: Running,
+    mut config: Config,
+    args: &Args,
+    beside: &Beside<'_>,
+    mut announcer: Option<Announcer>,
+) -> Outcome {
+    let Beside { signals, agent_runs, may_run_commands, services } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
-    let mut leaves: Option<Nanos> = None;
     let (handle, mut service) = (yard.handle(), Service::new());
     let name = args.config.display().to_string();
     tracing::info!(config = name, cores = handle.cores(), "running");
@@ -291,7 +285,8 @@ fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -
     }
     let mut reload = Reload::default();
     while !yard.is_done() {
-        let is_over = signals.stop() && may_stop(&mut leaves, announces, &config, handle.now());
+        let has_left = |announcer: &mut Announcer| announcer.has_left(handle.now());
+        let is_over = signals.stop() && announcer.as_mut().is_none_or(has_left);
         let why = if is_over { None } else { gave_up(&yard, agent_runs) };
         if !stopped && (is_over || why.is_some()) {
             match why {
@@ -338,27 +333,6 @@ fn attend(yard: Running, mut config: Config, args: &Args, beside: &Beside<'_>) -
     let (received, sent, dropped) = (total.rx_frames, total.tx_frames, total.drops.total());
     tracing::info!(received, sent, dropped, held = outcome.held, "drained");
     outcome
-}
-
-/// Whether the cores may stop receiving: routers that know the VIPs get time to learn other ways. `leaves` is when the
-/// VIPs were withdrawn.
-fn may_stop(
-    leaves: &mut Option<Nanos>,
-    announces: Option<&announce::Running>,
-    config: &Config,
-    now: Nanos,
-) -> bool {
-    let (Some(announces), Some(how)) = (announces, config.announce()) else { return true };
-    let wait = Duration::from_millis(how.get_ref().withdraw_ms);
-    let since = leaves.get_or_insert_with(|| {
-        announces.withdraw_all();
-        tracing::info!(
-            ?wait,
-            "VIPs withdrawn: forwarding goes on while routers learn of it; a second signal ends it"
-        );
-        now
-    });
-    now.saturating_sub(*since) >= wait.as_nanos() as Nanos
 }
 
 /// Why a run cannot go on, if it cannot.

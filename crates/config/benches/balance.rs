@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, proto};
-use flowyard_lb::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Service, Timeouts};
+use flowyard_lb::{Backend, Control, Exit, Mode, Service, Timeouts};
 use flowyard_lb::{Balance, BalanceSettings, Hub};
 use flowyard_pool::Meta;
 use flowyard_pool::Pool;
@@ -40,26 +40,8 @@ fn hub(mode: Mode) -> Arc<Hub> {
         exit: Exit { port: 0, src: [2; 6], dst: [4; 6], via: None },
         server_id: Vec::new(),
     };
-    let service = Service {
-        name: "web".into(),
-        vip: VIP.into(),
-        proto: proto::TCP,
-        ports: 80..=80,
-        mode,
-        choice: Choice::Maglev,
-        quic: Vec::new(),
-        mss: None,
-        mtu: None,
-        slow_start: 0,
-        proxy: false,
-        answers: true,
-        connections: 0,
-        opening: 0,
-        all_down: AllDown::Drop,
-        on_down: OnDown::Move,
-        check: None,
-        backends: (0..100).map(backend).collect(),
-    };
+    let service =
+        Service::new("web", VIP.into(), proto::TCP, 80..=80, mode, (0..100).map(backend).collect());
     Arc::new(Hub::new(Control::new(vec![service], 65_537, 7).unwrap()))
 }
 

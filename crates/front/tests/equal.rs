@@ -9,10 +9,7 @@ use flowyard_flow::{Secret, parse};
 use flowyard_frame::rng::Rng;
 use flowyard_frame::{Action, Batch, FlowKey, To, proto};
 use flowyard_front::{Error, Kernel, Settings};
-use flowyard_lb::{
-    AllDown, Backend, Balance, BalanceSettings, Choice, Control, Exit, Hub, Mode, OnDown, Service,
-    Timeouts,
-};
+use flowyard_lb::{Backend, Balance, BalanceSettings, Control, Exit, Hub, Mode, Service, Timeouts};
 use flowyard_pool::{Meta, Pool};
 use flowyard_testkit::harness::Need;
 use flowyard_testkit::{Build, note};
@@ -125,24 +122,15 @@ impl Case {
             server_id: Vec::new(),
         };
         let service = Service {
-            name: "s".into(),
-            vip: self.flow().dst_ip().unwrap(),
-            proto: self.proto,
-            ports: 80..=80,
-            mode: self.mode,
-            choice: Choice::Maglev,
-            quic: Vec::new(),
-            mss: None,
             mtu: self.mtu,
-            slow_start: 0,
-            proxy: false,
-            answers: true,
-            connections: 0,
-            opening: 0,
-            all_down: AllDown::Drop,
-            on_down: OnDown::Move,
-            check: None,
-            backends: vec![backend],
+            ..Service::new(
+                "s",
+                self.flow().dst_ip().unwrap(),
+                self.proto,
+                80..=80,
+                self.mode,
+                vec![backend],
+            )
         };
         let settings = BalanceSettings {
             connections: 64,

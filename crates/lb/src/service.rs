@@ -53,6 +53,40 @@ pub struct Service {
     pub backends: Vec<Backend>,
 }
 
+impl Service {
+    /// A service with these backends, and the defaults of the configuration for everything else. It has no health check.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        vip: IpAddr,
+        proto: u8,
+        ports: RangeInclusive<u16>,
+        mode: Mode,
+        backends: Vec<Backend>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            vip,
+            proto,
+            ports,
+            mode,
+            choice: Choice::Maglev,
+            quic: Vec::new(),
+            mss: None,
+            mtu: None,
+            slow_start: 0,
+            proxy: false,
+            answers: true,
+            connections: 0,
+            opening: 0,
+            all_down: AllDown::Drop,
+            on_down: OnDown::Move,
+            check: None,
+            backends,
+        }
+    }
+}
+
 /// A server that handles connections of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backend {

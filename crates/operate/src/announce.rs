@@ -10,8 +10,8 @@
 //! and the cores forward for `withdraw_ms` after that, until routers know other ways. If the process is killed, the kernel
 //! removes the routes ([`kernel`]).
 //!
-//! Invariants: no VIP is announced that no service has; none is announced before [`Running::start`], or after
-//! [`Running::withdraw_all`] has returned.
+//! Invariants: no VIP is announced that no service has; none is announced before [`Announcer::start`], or after
+//! [`Announcer::has_left`] was called.
 //! Thread-safety: one thread changes the routes; any thread may read the state and ask for a withdrawal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use flowyard_config::AnnounceConfig;
 use flowyard_frame::Nanos;
 use flowyard_lb::{Hub, ServiceState};
 use flowyard_yard::ask::Question;
@@ -38,7 +39,7 @@ const SILENT: u32 = 3;
 const RETRY: Nanos = 1_000_000_000;
 
 /// A routing table.
-pub trait Table: Send {
+pub trait RouteTable: Send {
     /// Adds a route to `address`, which may be there already.
     ///
     /// # Errors
@@ -140,7 +141,7 @@ struct Facts {
 }
 
 /// The decisions, and the routes that follow from them.
-struct Announcer<T> {
+struct Reconciler<T> {
     table: T,
     after: Nanos,
     announced: BTreeSet<IpAddr>,
@@ -148,7 +149,7 @@ struct Announcer<T> {
     refused: BTreeMap<IpAddr, Nanos>,
 }
 
-impl<T: Table> Announcer<T> {
+impl<T: RouteTable> Reconciler<T> {
     fn new(table: T, after: Nanos) -> Self {
         Self { table, after, announced: BTreeSet::new(), refused: BTreeMap::new() }
     }
@@ -232,58 +233,83 @@ impl<T: Table> Announcer<T> {
 
 /// The thread that announces. Dropping it withdraws everything.
 #[derive(Debug)]
-pub struct Running {
+pub struct Announcer {
     shared: Arc<Announcements>,
     thread: Option<JoinHandle<()>>,
+    /// How long the cores go on after the withdrawal.
+    withdraw: Nanos,
+    /// When everything was withdrawn.
+    left: Option<Nanos>,
 }
 
-impl Running {
-    /// Starts to announce the VIPs of the balancer of `yard` in `table`, `after` this long.
+impl Announcer {
+    /// Starts to announce the VIPs of the balancer of `yard` in `table`.
     ///
     /// # Errors
     /// The thread cannot be started, or the engine does not run a balancer.
     pub fn start(
         yard: &Handle,
         shared: Arc<Announcements>,
-        table: impl Table + 'static,
-        after: Duration,
+        table: impl RouteTable + 'static,
+        how: &AnnounceConfig,
     ) -> io::Result<Self> {
         let hub = yard.control_plane::<Hub>();
         let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
+        let [after, withdraw] =
+            [how.after_ms, how.withdraw_ms].map(|ms| ms.saturating_mul(1_000_000));
         let (yard, seen) = (yard.clone(), Arc::clone(&shared));
         let announce = move || {
-            let mut announcer = Announcer::new(table, after.as_nanos() as Nanos);
+            let mut reconciler = Reconciler::new(table, after);
             let (mut cores, began) = (Cores::default(), yard.now());
             loop {
                 let age = yard.now().saturating_sub(began);
                 let facts = Facts { age, cores_answer: cores.answer(&yard) };
-                announcer.round(&hub.states(), &facts, &seen);
-                let state = seen.lock();
-                if state.is_stopping && announcer.announced.is_empty() {
-                    break;
+                let is_last = seen.lock().is_stopping;
+                reconciler.round(&hub.states(), &facts, &seen);
+                if is_last {
+                    break; // the table is closed, so a route that could not be withdrawn goes, too
                 }
-                let _timeout = seen.changed.wait_timeout(state, PERIOD);
+                let state = seen.lock();
+                if !state.is_stopping {
+                    let _timeout = seen.changed.wait_timeout(state, PERIOD);
+                }
             }
         };
         let thread = thread::Builder::new().name("announce".into()).spawn(announce)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), withdraw, left: None })
     }
 
-    /// Withdraws all VIPs for good, and returns when that is done.
-    pub fn withdraw_all(&self) {
-        let mut state = self.shared.lock();
-        state.is_stopping = true;
-        self.shared.wait(state);
+    /// Withdraws all VIPs for good at the first call. Returns whether routers have had the time to learn of it, so that
+    /// the cores may stop.
+    pub fn has_left(&mut self, now: Nanos) -> bool {
+        let left = match self.left {
+            Some(left) => left,
+            None => {
+                self.end();
+                let wait = Duration::from_nanos(self.withdraw);
+                tracing::info!(
+                    ?wait,
+                    "VIPs withdrawn: forwarding goes on while routers learn of it; a second signal ends it"
+                );
+                *self.left.insert(now)
+            }
+        };
+        now.saturating_sub(left) >= self.withdraw
+    }
+
+    /// Withdraws all VIPs and closes the table.
+    fn end(&mut self) {
+        self.shared.lock().is_stopping = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
     }
 }
 
-impl Drop for Running {
+impl Drop for Announcer {
     fn drop(&mut self) {
-        self.withdraw_all();
-        // A thread that cannot withdraw a route ends with the process, and the route does, too.
-        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            let _ended = thread.join();
-        }
+        self.end();
     }
 }
 

@@ -44,10 +44,8 @@ pub(super) fn fuzz(ci: &mut Ci) -> Result<()> {
         return ci.skip("cargo-fuzz cannot be installed here");
     }
     let list = shell::output(&mut ci.cargo("+nightly fuzz list"))?;
-    let targets: Vec<&str> = list.split_whitespace().collect();
-    if targets.is_empty() {
-        bail!("cargo fuzz list names no target");
-    }
+    let named = std::env::var("FUZZ_TARGETS").unwrap_or_default();
+    let targets = chosen(&list, &named)?;
     let seconds = std::env::var("FUZZ_SECONDS").ok().filter(|value| !value.is_empty());
     let seconds = seconds.map(|value| value.parse()).transpose().context("FUZZ_SECONDS")?;
     seeds(&ci.root.join(steps::CAPTURE), &ci.work.join("seeds"))?;
@@ -68,6 +66,19 @@ pub(super) fn fuzz(ci: &mut Ci) -> Result<()> {
         outcomes.into_iter().collect::<Result<()>>()?;
     }
     Ok(())
+}
+
+/// The targets of `list` that `named` names, or all if it names none.
+fn chosen<'a>(list: &'a str, named: &'a str) -> Result<Vec<&'a str>> {
+    let all: Vec<&str> = list.split_whitespace().collect();
+    if all.is_empty() {
+        bail!("cargo fuzz list names no target");
+    }
+    let named: Vec<&str> = named.split_whitespace().collect();
+    if let Some(unknown) = named.iter().find(|name| !all.contains(name)) {
+        bail!("FUZZ_TARGETS: no target '{unknown}'; the targets are {}", all.join(", "));
+    }
+    Ok(if named.is_empty() { all } else { named })
 }
 
 impl Ci {
@@ -158,5 +169,15 @@ mod tests {
         assert_eq!(sum + 24, bytes.len());
         assert!(super::frames(&bytes).count() > 200);
         assert_eq!(super::frames(&bytes[..39]).count(), 0);
+    }
+
+    #[test]
+    fn targets_are_chosen_by_name() {
+        let list = "balance\nvhost\n";
+        assert_eq!(super::chosen(list, "").unwrap(), ["balance", "vhost"]);
+        assert_eq!(super::chosen(list, " vhost").unwrap(), ["vhost"]);
+        let error = super::chosen(list, "vhosts").unwrap_err().to_string();
+        assert_eq!(error, "FUZZ_TARGETS: no target 'vhosts'; the targets are balance, vhost");
+        assert!(super::chosen("", "").is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use flowyard_report::exhibit::Conditions;
 
-use crate::machine::Before;
+use crate::machine::{self, Before};
 
 /// Measures the share of all CPU time that other programs, or other guests of the hypervisor, use during a
 /// measurement, by the kernel's ticks.
@@ -21,14 +21,10 @@ impl Others {
 
     /// Ticks that others used, and ticks of all CPUs.
     fn ticks(server: Option<u32>) -> [u64; 2] {
-        let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let all = file("/proc/stat");
-        let first = all.lines().next().unwrap_or_default().split_whitespace().skip(1);
-        let all: Vec<u64> = first.filter_map(|ticks| ticks.parse().ok()).take(8).collect();
-        let work: u64 = all.iter().take(3).sum(); // user, nice, system
-        let stolen = all.get(7).copied().unwrap_or_default();
+        let all = machine::ticks();
+        let [user, nice, system, ..] = all;
         let ours = |path: &str| -> u64 {
-            let text = file(path);
+            let text = fs::read_to_string(path).unwrap_or_default();
             // The name in parentheses may contain anything. Words 12 and 13 after it are the user and
             // system time.
             let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -37,7 +33,7 @@ impl Others {
         };
         let ours = ours("/proc/self/stat")
             + server.map_or(0, |process| ours(&format!("/proc/{process}/stat")));
-        [work.saturating_sub(ours) + stolen, all.iter().sum()]
+        [(user + nice + system).saturating_sub(ours) + all[machine::STEAL], all.iter().sum()]
     }
 
     /// The share since the start.

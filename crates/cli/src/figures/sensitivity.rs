@@ -4,7 +4,6 @@
 //! changed costs. The simulated adapter has settings instead of a profile; `crates/nicsim/tests/main/sensitivity.rs`
 //! varies those.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flowyard_bench::figures as live;
@@ -46,36 +45,20 @@ pub(super) fn of(
         .flat_map(|(figure, input)| FACTORS.map(|factor| (figure, input, factor)))
         .collect();
     let bar = Progress::new("{bar:40} {pos}/{len} changed inputs, {eta} left; {msg}");
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let all: Vec<Mutex<anyhow::Result<Rows>>> =
-        jobs.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((figure, input, factor)) = jobs.get(at) else { return };
-                    let changed = context.times(input, *factor);
-                    let rows = changed.map_err(anyhow::Error::from).and_then(|changed| {
-                        let none = || Err(anyhow::anyhow!("there is no such model"));
-                        rows(&figure.name, &changed).unwrap_or_else(none)
-                    });
-                    if let Ok(mut slot) = all[at].lock() {
-                        *slot =
-                            rows.map_err(|error| error.context(format!("{input} times {factor}")));
-                    }
-                    let count = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    bar.at(count as u64, jobs.len() as u64);
-                    bar.message(figure.name.clone());
-                }
-            });
-        }
+    let done = AtomicUsize::new(0);
+    let runs = super::in_parallel(&jobs, threads, |(figure, input, factor)| {
+        let changed = context.times(input, *factor);
+        let rows = changed.map_err(anyhow::Error::from).and_then(|changed| {
+            let none = || Err(anyhow::anyhow!("there is no such model"));
+            rows(&figure.name, &changed).unwrap_or_else(none)
+        });
+        let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+        bar.at(count as u64, jobs.len() as u64);
+        bar.message(figure.name.clone());
+        rows.map_err(|error| Stop::Failed(error.context(format!("{input} times {factor}"))))
     });
     drop(bar);
-    let mut runs = all.into_iter().map(|slot| match slot.into_inner() {
-        Ok(rows) => rows.map_err(Stop::Failed),
-        Err(_) => Err(Stop::Failed(anyhow::anyhow!("a run of a model panicked"))),
-    });
+    let mut runs = runs.into_iter();
     let mut found = Vec::with_capacity(models.len());
     for figure in models {
         let mut pairs = Vec::with_capacity(figure.inputs.len());

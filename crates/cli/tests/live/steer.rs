@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flowyard_livekit::net::{Net, alone};
@@ -141,6 +141,10 @@ impl Drop for Steering {
     }
 }
 
+/// Datagrams on their way. No ring and no socket buffer overflows, whatever else the machine does: each datagram of
+/// [`Traffic`] must be read.
+const WINDOW: u64 = 512;
+
 /// Numbered datagrams of 4 flows, to threads that change their CPU, until the result is joined.
 struct Traffic {
     ended: Arc<AtomicBool>,
@@ -162,11 +166,11 @@ impl Traffic {
             (socket(&rig.a, near.clone(), far.clone()), socket(&rig.b, far, near))
         });
         let (senders, receivers): (Vec<_>, Vec<_>) = pairs.unzip();
-        let ended = Arc::<AtomicBool>::default();
+        let (ended, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let readers = receivers.into_iter().enumerate().map(|(at, socket)| {
             sys::big_buffer(&socket);
-            let is_ended = Arc::clone(&ended);
-            std::thread::spawn(move || read(at, &socket, &is_ended))
+            let (is_ended, done) = (Arc::clone(&ended), Arc::clone(&done));
+            std::thread::spawn(move || read(at, &socket, &is_ended, &done))
         });
         let readers = readers.collect();
         let is_ended = Arc::clone(&ended);
@@ -177,8 +181,11 @@ impl Traffic {
                 for socket in &senders {
                     socket.send(&number.to_be_bytes()).unwrap();
                 }
-                if number.is_multiple_of(4) {
+                let on_their_way = || number * 4 - done.load(Ordering::Relaxed);
+                let mut wait = number.is_multiple_of(4);
+                while wait && !is_ended.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_micros(400));
+                    wait = on_their_way() > WINDOW;
                 }
             }
             number
@@ -197,7 +204,7 @@ impl Traffic {
 }
 
 /// How many datagrams are received, and how many of them after a later one.
-fn read(at: usize, socket: &UdpSocket, is_ended: &AtomicBool) -> (u64, u64) {
+fn read(at: usize, socket: &UdpSocket, is_ended: &AtomicBool, done: &AtomicU64) -> (u64, u64) {
     let cpus = flowyard_steer::online_cpus().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let (mut count, mut late, mut last) = (0_u64, 0, 0);
@@ -212,6 +219,7 @@ fn read(at: usize, socket: &UdpSocket, is_ended: &AtomicBool) -> (u64, u64) {
                     sys::pin(0, cpus[(count as usize / 500 + at) % cpus.len()]);
                 }
                 count += 1;
+                done.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) if is_ended.load(Ordering::Relaxed) => return (count, late),
             Err(_) => {}

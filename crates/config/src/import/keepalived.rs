@@ -403,7 +403,11 @@ fn url(imported: &mut Imported, url: &Statement, check: &mut Check) -> Result<()
                     (Ok(least @ 100..=599), Ok(most @ 100..=599))
                         if least <= most && statement.words.len() == 2 =>
                     {
-                        check.keys.push(("status", format!("\"{least}-{most}\"")));
+                        let range = match least == most {
+                            true => least.to_string(),
+                            false => format!("\"{least}-{most}\""),
+                        };
+                        check.keys.push(("status", range));
                     }
                     _ => imported.note(
                         statement.line,

@@ -157,7 +157,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
         (6_000_000_000, 2_500_000_000, 4)
     );
     for wanted in [
-        "[service.check]\nkind = \"http\"\nfall = 4\ninterval_ms = 6000\npath = \"/health\"\nstatus = \"200-200\"\ntimeout_ms = 2500\n",
+        "[service.check]\nkind = \"http\"\nfall = 4\ninterval_ms = 6000\npath = \"/health\"\nstatus = 200\ntimeout_ms = 2500\n",
         "command = [\"/usr/lib/check\", \"dns\"]",
         "choice = \"source\"",
         "weight = 3\nexit = { port = \"east\" }",

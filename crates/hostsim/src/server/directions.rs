@@ -37,7 +37,7 @@ fn twice_the_cores_help_steerings_that_can_use_them() {
 /// The scale of all software costs, which is fitted, decides the peak; single costs move it less, and only where the
 /// steering has them.
 #[test]
-fn dearer_work_lowers_the_peaks_of_the_steerings_that_do_it() {
+fn costlier_work_lowers_the_peaks_of_the_steerings_that_do_it() {
     let profile = Profile::named("rose-city").unwrap();
     let fall = |name: &str, steering| {
         let changed = profile.clone().times(name, 2.0);

@@ -287,3 +287,25 @@ fn resident() -> usize {
 
 mod lru;
 mod room_and_ports;
+
+/// The stage shares a byte with the state and the flags of the entry.
+#[test]
+fn any_stage_of_an_inserted_header_replaces_any_other_and_changes_nothing_else() {
+    let stages = [Stage::None, Stage::Waiting, Stage::Near, Stage::Far];
+    let states = [State::Opening, State::Open, State::Closing, State::Datagrams];
+    for (state, before, after) in states
+        .into_iter()
+        .flat_map(|state| stages.map(|before| stages.map(|after| (state, before, after))))
+        .flatten()
+    {
+        let mut conns = Conns::new(16, Timeouts::default(), false);
+        let slot = conns.insert(&key(1), key(1).hash(SEED), of(9), state, 0).unwrap();
+        let rest = |conns: &Conns| conns.get(slot, 1).map(|conn| (conn.state(), conn.progress()));
+        let was = rest(&conns);
+        for (first, stage) in [(1, before), (2, after)] {
+            conns.set_proxied(slot, Proxied { first, stage });
+            assert_eq!(conns.proxied(slot), Proxied { first, stage }, "after {before:?}");
+            assert_eq!(rest(&conns), was, "{before:?} {after:?}");
+        }
+    }
+}

@@ -22,26 +22,7 @@ fn backend(number: u8, weight: u32) -> Backend {
 }
 
 fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
-    Service {
-        name: name.into(),
-        vip: IpAddr::from([192, 0, 2, 1]),
-        proto: proto::TCP,
-        ports: port..=port,
-        mode: Mode::Dsr,
-        choice: Choice::Maglev,
-        quic: Vec::new(),
-        mss: None,
-        mtu: None,
-        slow_start: 0,
-        proxy: false,
-        answers: true,
-        connections: 0,
-        opening: 0,
-        all_down: AllDown::Drop,
-        on_down: OnDown::Move,
-        check: None,
-        backends,
-    }
+    Service::new(name, IpAddr::from([192, 0, 2, 1]), proto::TCP, port..=port, Mode::Dsr, backends)
 }
 
 fn key(number: u32) -> ConnKey {

@@ -1,8 +1,10 @@
 //! The sequence of a weighted round-robin.
 
+use flowyard_frame::proto;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Control;
 
 #[test]
 fn a_sequence_of_turns_is_as_short_as_the_weights_allow() {
@@ -20,6 +22,23 @@ fn a_sequence_of_turns_is_as_short_as_the_weights_allow() {
     // A sequence that would be too long is cut after 4096 rounds.
     assert_eq!(of(&[1, 4096]).len(), 4097);
     assert_eq!(of(&[1, 10_007]).len(), 4096);
+}
+
+/// Cores apply plans between batches, and a core must not allocate.
+#[test]
+fn the_positions_of_a_core_have_room_for_later_plans() {
+    let mut turns = Plan::turns_for(64);
+    let room = turns.0.capacity();
+    assert!(room >= 64);
+    let service = |port| {
+        let vip = IpAddr::from([192, 0, 2, 1]);
+        Service::new(&format!("s{port}"), vip, proto::TCP, port..=port, Mode::Dsr, vec![])
+    };
+    for count in [1, 64, 2] {
+        let services = (1..=count).map(service).collect();
+        Control::new(services, 7, 1).unwrap().plan().make_turns(3, &mut turns);
+        assert_eq!((turns.0.len(), turns.0.capacity()), (usize::from(count), room));
+    }
 }
 
 proptest! {

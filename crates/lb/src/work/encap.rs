@@ -134,3 +134,31 @@ pub(super) fn inside_of(
     };
     (Some(src) == source).then_some((dst, 8 + inner))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowyard_frame::FlowKey;
+    use flowyard_pool::Meta;
+    use flowyard_testkit::Build;
+
+    #[test]
+    fn a_packet_that_is_cut_or_too_long_gets_no_header() {
+        let mut pool = Pool::new(1, flowyard_pool::LONGEST);
+        let [a, b] = [[10, 0, 0, 1], [10, 0, 1, 1]].map(IpAddr::from);
+        let key = FlowKey::five_tuple(proto::UDP, a, 1, b, 2);
+        let longest = flowyard_pool::LONGEST - 14 - Mode::Ipip.overhead(false);
+        for (len, cut, wanted) in
+            [(100, 0, true), (100, 1, false), (longest, 0, true), (longest + 1, 0, false)]
+        {
+            let data = Build::new(&key).payload(&vec![7; len - 28]).bytes();
+            let data = &data[..data.len() - cut];
+            let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
+            let mut frame = pool.copy(data, meta).unwrap();
+            let done = wrap(&mut frame, &pool, 14, Mode::Ipip, (a, b), 5);
+            assert_eq!(done, wanted, "{len} bytes, {cut} of them cut");
+            assert!(pool.bytes(&frame).ends_with(&data[14..]), "the packet is unchanged");
+            pool.put(frame);
+        }
+    }
+}

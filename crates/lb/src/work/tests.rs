@@ -2,9 +2,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::{
-    AllDown, Backend, Choice, ConnKey, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic,
-};
+use crate::{Backend, Choice, ConnKey, Control, Exit, Mode, Plan, Service, Timeouts, quic};
 use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, FlowKey, LANES, To};
 use flowyard_testkit::Build;
@@ -42,26 +40,7 @@ pub(super) fn service(
     ports: RangeInclusive<u16>,
     mode: Mode,
 ) -> Service {
-    Service {
-        name: name.into(),
-        vip,
-        proto,
-        ports,
-        mode,
-        choice: Choice::Maglev,
-        quic: Vec::new(),
-        mss: None,
-        mtu: None,
-        slow_start: 0,
-        proxy: false,
-        answers: true,
-        connections: 0,
-        opening: 0,
-        all_down: AllDown::Drop,
-        on_down: OnDown::Move,
-        check: None,
-        backends: Vec::new(),
-    }
+    Service::new(name, vip, proto, ports, mode, Vec::new())
 }
 
 const CLIENTS: Exit =

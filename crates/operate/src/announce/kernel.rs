@@ -10,17 +10,16 @@
 //! administrator adds one: the routes are for a routing daemon, which reads the table.
 //!
 //! Thread-safety: used by one thread at a time.
-#![allow(unsafe_code, reason = "one ioctl that attaches a descriptor to a TUN interface")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::Table;
+use super::RouteTable;
 
 /// The value of `proto` of the routes, by which `ip route` and routing daemons tell them from others. The kernel and
 /// iproute2 do not assign it.
@@ -59,10 +58,9 @@ impl Routes {
     /// Creates the interface `name` in the network namespace of the calling thread and sets it up.
     ///
     /// # Errors
-    /// `EBUSY` if another process has the interface, `EPERM` without CAP_NET_ADMIN, `ENOENT` without the TUN driver,
-    /// `EINVAL` for a name that is too long or a pattern.
+    /// Those of [`flowyard_ports::tap::tun`], and those of rtnetlink.
     pub fn open(name: &str, table: u32) -> io::Result<Self> {
-        let tun = attach(name)?;
+        let tun = flowyard_ports::tap::tun(name)?;
         let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
         // NETLINK_ROUTE is 0, the default.
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?;
@@ -85,7 +83,7 @@ impl Routes {
     }
 }
 
-impl Table for Routes {
+impl RouteTable for Routes {
     fn add(&mut self, address: IpAddr) -> io::Result<()> {
         let flags = CREATE | REPLACE;
         self.ask(&route(NEW_ROUTE, flags, address, self.index, self.table))
@@ -98,22 +96,6 @@ impl Table for Routes {
             removed => removed,
         }
     }
-}
-
-/// Creates a TUN interface that exists until the file is closed.
-fn attach(name: &str) -> io::Result<File> {
-    let invalid = || io::Error::from(Errno::INVAL);
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['%', '/', '\0']) {
-        return Err(invalid());
-    }
-    let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    let mut request = [0_u8; size_of::<libc::ifreq>()];
-    request[..name.len()].copy_from_slice(name.as_bytes());
-    let flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as u16;
-    request[libc::IFNAMSIZ..libc::IFNAMSIZ + 2].copy_from_slice(&flags.to_ne_bytes());
-    // SAFETY: the request reads and writes a `struct ifreq`, which `request` has the size of; it has no pointers.
-    let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, request.as_mut_ptr()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(file) }
 }
 
 /// `ip link set dev INDEX up`: `struct ifinfomsg`.
@@ -199,7 +181,7 @@ mod tests {
     #[test]
     fn names_that_are_no_interface_are_refused_before_anything_is_opened() {
         for name in ["", "a%d", "../x", "sixteen-letters-"] {
-            let error = attach(name).unwrap_err();
+            let error = Routes::open(name, 7925).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{name}");
         }
     }

@@ -1,5 +1,5 @@
 use flowyard_frame::proto;
-use flowyard_lb::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Service};
+use flowyard_lb::{Backend, Control, Exit, Mode, Service};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,7 +12,7 @@ struct Fake {
     changes: usize,
 }
 
-impl Table for &mut Fake {
+impl RouteTable for &mut Fake {
     fn add(&mut self, address: IpAddr) -> io::Result<()> {
         self.changes += 1;
         if self.refuses.contains(&address) {
@@ -48,26 +48,14 @@ fn service(last: u8, port: u16, backends: &[bool]) -> Service {
         exit,
         server_id: Vec::new(),
     };
-    Service {
-        name: format!("s{last}-{port}"),
-        vip: vip(last),
-        proto: proto::TCP,
-        ports: port..=port,
-        mode: Mode::Dsr,
-        choice: Choice::Maglev,
-        quic: Vec::new(),
-        mss: None,
-        mtu: None,
-        slow_start: 0,
-        proxy: false,
-        answers: true,
-        connections: 0,
-        opening: 0,
-        all_down: AllDown::Drop,
-        on_down: OnDown::Move,
-        check: None,
-        backends: backends.iter().enumerate().map(backend).collect(),
-    }
+    Service::new(
+        &format!("s{last}-{port}"),
+        vip(last),
+        proto::TCP,
+        port..=port,
+        Mode::Dsr,
+        backends.iter().enumerate().map(backend).collect(),
+    )
 }
 
 fn states(services: Vec<Service>) -> Vec<ServiceState> {
@@ -76,39 +64,39 @@ fn states(services: Vec<Service>) -> Vec<ServiceState> {
 
 const LATER: Facts = Facts { age: 9_000_000_000, cores_answer: true };
 
-fn announcer(table: &mut Fake) -> Announcer<&mut Fake> {
-    Announcer::new(table, 3_000_000_000)
+fn reconciler(table: &mut Fake) -> Reconciler<&mut Fake> {
+    Reconciler::new(table, 3_000_000_000)
 }
 
 #[test]
 fn a_vip_is_announced_while_one_of_its_services_has_a_backend() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
-    let mut announcer = announcer(&mut table);
+    let mut reconciler = reconciler(&mut table);
     let one =
         states(vec![service(1, 80, &[true]), service(1, 443, &[false]), service(2, 80, &[false])]);
-    announcer.round(&one, &LATER, &shared);
-    assert_eq!(announcer.table.routes, [vip(1)].into());
+    reconciler.round(&one, &LATER, &shared);
+    assert_eq!(reconciler.table.routes, [vip(1)].into());
     assert_eq!(shared.vips(), [(vip(1), None), (vip(2), Some(Why::NoBackend))].into());
     // The last backend is drained, and the service of the other VIP is removed.
-    announcer.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
-    assert_eq!(announcer.table.routes, [].into());
+    reconciler.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
+    assert_eq!(reconciler.table.routes, [].into());
     assert_eq!(shared.vips(), [(vip(1), Some(Why::NoBackend))].into());
-    let changes = announcer.table.changes;
-    announcer.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
-    assert_eq!(announcer.table.changes, changes, "nothing has changed");
+    let changes = reconciler.table.changes;
+    reconciler.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
+    assert_eq!(reconciler.table.changes, changes, "nothing has changed");
 }
 
 #[test]
 fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
-    let mut announcer = announcer(&mut table);
+    let mut reconciler = reconciler(&mut table);
     let services = states(vec![service(1, 80, &[true])]);
     let young = Facts { age: 2_999_000_000, cores_answer: true };
     let silent = Facts { cores_answer: false, ..LATER };
     let mut expect = |facts: &Facts, why: Option<Why>| {
-        announcer.round(&services, facts, &shared);
+        reconciler.round(&services, facts, &shared);
         assert_eq!(shared.vips(), [(vip(1), why)].into());
-        assert_eq!(announcer.table.routes.len(), usize::from(why.is_none()), "{why:?}");
+        assert_eq!(reconciler.table.routes.len(), usize::from(why.is_none()), "{why:?}");
     };
     expect(&young, Some(Why::Starting));
     expect(&LATER, None);
@@ -126,16 +114,16 @@ fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
 fn a_refused_route_is_reported_and_tried_again_a_second_later() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
     table.refuses.insert(vip(1));
-    let mut announcer = announcer(&mut table);
+    let mut reconciler = reconciler(&mut table);
     let services = states(vec![service(1, 80, &[true])]);
     for _ in 0..3 {
-        announcer.round(&services, &LATER, &shared);
+        reconciler.round(&services, &LATER, &shared);
         assert_eq!(shared.vips(), [(vip(1), Some(Why::Refused))].into());
     }
-    assert_eq!(announcer.table.changes, 1, "one attempt a second");
-    announcer.table.refuses.clear();
-    announcer.refused.values_mut().for_each(|at| *at -= RETRY);
-    announcer.round(&services, &LATER, &shared);
+    assert_eq!(reconciler.table.changes, 1, "one attempt a second");
+    reconciler.table.refuses.clear();
+    reconciler.refused.values_mut().for_each(|at| *at -= RETRY);
+    reconciler.round(&services, &LATER, &shared);
     assert_eq!(shared.vips(), [(vip(1), None)].into());
 }
 
@@ -149,16 +137,16 @@ proptest! {
         ),
     ) {
         let (shared, mut table) = (Announcements::default(), Fake::default());
-        let mut announcer = announcer(&mut table);
+        let mut reconciler = reconciler(&mut table);
         for (services, cores_answer) in rounds {
             let all = services.iter().map(|((last, port), backends)| service(*last, *port, backends));
-            announcer.round(&states(all.collect()), &Facts { cores_answer, ..LATER }, &shared);
+            reconciler.round(&states(all.collect()), &Facts { cores_answer, ..LATER }, &shared);
             let with_backends = services.iter().filter(|(_, backends)| backends.contains(&true));
             let expected: BTreeSet<_> = match cores_answer {
                 true => with_backends.map(|((last, _), _)| vip(*last)).collect(),
                 false => BTreeSet::new(),
             };
-            prop_assert_eq!(&announcer.table.routes, &expected);
+            prop_assert_eq!(&reconciler.table.routes, &expected);
             let shown = shared.vips().into_iter().filter(|(_, why)| why.is_none());
             prop_assert_eq!(shown.map(|(vip, _)| vip).collect::<BTreeSet<_>>(), expected);
         }

@@ -26,6 +26,16 @@ use flowyard_wire::Offload;
 use crate::live::{Carries, Interface, OpenError, is_detached};
 pub use choose::HostQueue;
 
+/// Creates a TUN interface that exists until the file is closed, however the process ends. Packets that the host routes
+/// to it are lost unless the file is read.
+///
+/// # Errors
+/// `EBUSY` if there is an interface of this name, `EPERM` without CAP_NET_ADMIN, `ENOENT` without the TUN driver,
+/// `EINVAL` if the name is not one of an interface.
+pub fn tun(name: &str) -> io::Result<File> {
+    sys::tun(name)
+}
+
 /// Settings of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {

@@ -11,16 +11,26 @@ use crate::live::sys::{Request, ask, check};
 
 /// Attaches a queue to the interface `name`, which is created if necessary.
 pub(super) fn attach(name: &str, multi: bool, carries: Carries) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file =
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
-    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+    let mut flags = libc::IFF_TAP;
     if multi {
         flags |= libc::IFF_MULTI_QUEUE;
     }
     if carries.csum() {
         flags |= libc::IFF_VNET_HDR;
     }
+    open(name, flags)
+}
+
+/// Creates the TUN interface `name`, which is removed when the file is closed. `EBUSY` if there is one already.
+pub(super) fn tun(name: &str) -> io::Result<File> {
+    open(name, libc::IFF_TUN | libc::IFF_TUN_EXCL)
+}
+
+fn open(name: &str, flags: libc::c_int) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file =
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    let flags = flags | libc::IFF_NO_PI;
     let request = Request::new(name).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let mut request = request.with(&(flags as u16).to_ne_bytes());
     ask(&file, libc::TUNSETIFF as _, &mut request)?;

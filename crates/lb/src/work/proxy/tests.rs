@@ -2,7 +2,7 @@
 //! other segments, SACK and D-SACK. The backend must receive the header and the client's bytes, and the
 //! client must receive correct acknowledgements of its bytes.
 
-use crate::{Mode, Service};
+use crate::{Mode, Service, Stage};
 use flowyard_flow::parse;
 use flowyard_frame::{To, proto};
 use flowyard_testkit::{Build, Rng};
@@ -295,6 +295,28 @@ fn the_header_goes_with_the_first_ack_and_not_twice() {
     let other = FlowKey { sport: 4001, ..key };
     let (_, got) = balance(&mut work, &ack.bytes(&other));
     assert_eq!(Segment::read(&got).1.payload, b"");
+}
+
+#[test]
+fn every_sack_option_is_translated() {
+    const L4: usize = 34;
+    let (_, key) = proxied(false);
+    let back = key.flow().reversed();
+    let sack = vec![(2000, 2100)];
+    let heard = Segment { seq: 501, ack: 1500, flags: ACK, sack, ..Segment::default() };
+    // Timestamps and a second SACK option follow, which are payload until the length of the header is changed.
+    let mut more = vec![1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+    more.extend_from_slice(&heard.bytes(&back)[L4 + 20..L4 + 32]);
+    let mut frame = Segment { payload: more, ..heard }.bytes(&back);
+    frame[L4 + 31] = 1; // no-operation
+    frame[L4 + 12] = 56 << 2;
+    let parsed = parse::key(&Headers::parse(LinkType::Ethernet, &frame), &frame, 0);
+    let mut packet = Packet::new(&mut frame, &parsed).unwrap();
+    let near = Proxied { first: 1000, stage: Stage::Near };
+    assert_eq!(from_proxied(&mut packet, &parsed, near), near);
+    for at in [L4 + 23, L4 + 47].map(|at| at - 14) {
+        assert_eq!((packet.long(at), packet.long(at + 4)), (1972, 2072), "{at}");
+    }
 }
 
 #[test]

@@ -190,3 +190,27 @@ fn packets_of_no_service_are_explained() {
     );
     assert_eq!(explained.checksum, hub.states()[0].checksum);
 }
+
+#[test]
+fn a_full_table_drops_new_connections_only_if_that_is_configured() {
+    for full_drops in [false, true] {
+        let hub =
+            Arc::new(Hub::new(Control::new(vec![web(Choice::Maglev, Mode::Dsr)], 251, 7).unwrap()));
+        let settings = BalanceSettings { connections: 4, full_drops, ..settings() };
+        let mut work = Balance::group(&hub, 1, &settings).remove(0);
+        let mut send = |port, flags| balance(&mut work, &tcp(1, port, flags)).0.to;
+        for port in 1..=4 {
+            for flags in [FlowKey::SYN, FlowKey::ACK] {
+                assert!(matches!(send(port, flags), To::Port(_)));
+            }
+        }
+        assert_eq!(hub.occupancy()[0].connections, 4);
+        match send(5, FlowKey::SYN) {
+            To::Drop(reason) => {
+                assert!(full_drops);
+                assert_eq!(reason, DropReason::NoConnection.code());
+            }
+            to => assert!(!full_drops && matches!(to, To::Port(_)), "{to:?}"),
+        }
+    }
+}

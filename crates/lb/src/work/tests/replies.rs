@@ -52,34 +52,56 @@ fn answers_of_health_checks_are_not_translated() {
     }
 }
 
+/// Where a frame that arrives at `now` goes.
+fn pass_at(work: &mut Balance, data: &[u8], now: Nanos) -> To {
+    let mut pool = Pool::new(4, 2048);
+    let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
+    let frame = pool.copy(data, meta).unwrap();
+    let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
+    let mut batch = Batch::default();
+    let lane = batch.push(frame, key).unwrap();
+    batch.actions[lane] = Action::queue(0);
+    work.work(&mut batch, &pool, now);
+    batch.actions[lane].to
+}
+
 #[test]
 fn replies_keep_their_connection() {
     // The backend sends and the client is silent, for longer than the timeout.
     let (hub, mut all) = group(vec![web(Mode::Dnat)], 2);
     balance(&mut all[0], &from_client(4000, FlowKey::ACK));
-    let mut pool = Pool::new(4, 2048);
-    let mut pass = |work: &mut Balance, data: &[u8], now: Nanos| {
-        let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
-        let frame = pool.copy(data, meta).unwrap();
-        let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
-        let mut batch = Batch::default();
-        let lane = batch.push(frame, key).unwrap();
-        batch.actions[lane] = Action::queue(0);
-        work.work(&mut batch, &pool, now);
-        let to = batch.actions[lane].to;
-        pool.put(std::mem::take(&mut batch.frames[lane]));
-        to
-    };
     let minute = 60_000_000_000;
     let data = from_backend("203.0.113.7", 4000, FlowKey::ACK);
     // A segment of the backend within the timeout of unestablished connections shows that it is one.
-    assert_eq!(pass(&mut all[0], &data, 1_000_000_000), To::Port(40));
+    assert_eq!(pass_at(&mut all[0], &data, 1_000_000_000), To::Port(40));
     for now in 1..60 {
         let core = now as usize % 2;
-        assert_eq!(pass(&mut all[core], &data, now * minute), To::Port(40), "{now}");
+        assert_eq!(pass_at(&mut all[core], &data, now * minute), To::Port(40), "{now}");
     }
-    assert_eq!(pass(&mut all[1], &data, 76 * minute), To::Port(50), "it has expired");
+    assert_eq!(pass_at(&mut all[1], &data, 76 * minute), To::Port(50), "it has expired");
     assert_eq!(hub.occupancy()[1].connections, 0, "replies make no entry");
+}
+
+#[test]
+fn a_connection_that_closes_has_no_lease() {
+    const MS: Nanos = 1_000_000;
+    let timeouts = Timeouts { closing: MS, ..Timeouts::default() };
+    for core in [0, 1] {
+        let hub = Arc::new(Hub::new(Control::new(vec![web(Mode::Dnat)], 251, 7).unwrap()));
+        let mut all = Balance::group(&hub, 2, &BalanceSettings { timeouts, ..settings() });
+        let data = from_backend("203.0.113.7", 4000, FlowKey::ACK);
+        for segment in [
+            from_client(4000, FlowKey::SYN),
+            from_client(4000, FlowKey::ACK),
+            data.clone(), // the connection is established
+            from_client(4000, FlowKey::FIN | FlowKey::ACK),
+        ] {
+            pass_at(&mut all[0], &segment, 129 * MS);
+        }
+        // The tables count time in units of 134 ms, and leases have 100 ms.
+        assert_eq!(pass_at(&mut all[core], &data, 131 * MS), To::Port(40));
+        assert_eq!(pass_at(&mut all[core], &data, 140 * MS), To::Port(50), "it has expired");
+    }
 }
 
 #[test]
