@@ -10,6 +10,7 @@ use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
 use flowyard_adapter::tenants;
 use flowyard_adapter::vmdq::L2;
 use flowyard_analyze::{Consumers, Local};
+use flowyard_config::Endpoint;
 use flowyard_config::import::{self, Format};
 use flowyard_frame::FlowKey;
 use flowyard_nicsim::time::Freq;
@@ -38,6 +39,7 @@ pub fn text(bytes: &[u8]) {
     same_again::<Consumers>(text);
     same_again::<Local>(text);
     same_again::<Genome>(text);
+    same_again::<Endpoint>(text);
     let _ = (text.parse::<Freq>(), text.parse::<Rule>(), text.parse::<Pace>());
     let _ = rss::parse_ethtool("fuzz", text);
     openflow(text);

@@ -14,6 +14,7 @@ mod clock;
 mod doctor;
 mod explain;
 mod figures;
+mod fleet;
 mod health_commands;
 mod help;
 mod host;
@@ -74,6 +75,8 @@ enum Command {
     Switch(switch::Args),
     /// Query and change a running load balancer: services, backends, weights
     Lb(lb::Args),
+    /// Show the balancers that share their services by etcd: generations, table checksums, who lags
+    Fleet(fleet::Args),
     /// Check whether this machine is set up well for the data plane, and print the commands that fix it
     Doctor(doctor::Args),
     /// Measure the engine's speed on this machine, or test a network device by RFC 2544
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Lb(args) => lb::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

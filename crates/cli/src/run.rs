@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use self::open::Open;
-use self::reload::Reload;
+use self::reload::{Cause, Reload};
 use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
+use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
@@ -38,6 +39,7 @@ use crate::stop::{Stop, bad_input, failed};
 
 mod capacity;
 mod check;
+mod cluster;
 mod counters;
 mod open;
 mod reload;
@@ -131,38 +133,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return simulate(args);
     }
     let signals = Signals::catch().map_err(failed("catching signals"))?;
-    let mut config = reload::read(&args.config, args.pace.as_deref())?;
-    config.set_secret(draw()?);
-    config.end_captures_with(signals.ender());
-    if config.expect.is_some() || !config.reload.is_empty() {
-        let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
-        let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
-    }
-    if !args.yes_this_is_my_uplink {
-        config.refuse_uplinks().map_err(bad_input)?;
-    }
+    let mut config = read(args, &signals)?;
     let clock = crate::clock::new();
     if !args.check {
         args.log.start(); // before the ports open, which report how
         open::warn_of_readable_secrets(&config, args);
     }
     let becomes = Becomes::of(args)?;
+    let mut joined = None;
     if !args.check {
         becomes.check(&config, args)?;
+        joined = cluster::join(&mut config, &clock)?;
     }
     let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
-    let opened = Arc::clone(&is_open);
-    // What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
-    let log: Log = Arc::new(move |port, what| match opened.load(Ordering::Relaxed) {
-        true => tracing::warn!(port, "{what}"),
-        false => tracing::info!(port, "{what}"),
-    });
+    let log = log_of_ports(&is_open);
     let switch = switch::Switch::plan(&config)?;
     let announcements = config.announce().map(|_| Arc::<Announcements>::default());
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
+    parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
         error => bad_input(error),
@@ -185,9 +177,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let serves = open.serve(&handle).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
         let announcer = announcer(&handle, &config, routes.zip(announcements))?;
-        Ok((open, checks, announcer))
+        let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
+        Ok((open, checks, announcer, watcher))
     });
-    let (_open, _checks, announcer) = match serves {
+    let (_open, _checks, announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -197,11 +190,36 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let beside = Beside { signals: &signals, agent_runs: &agent_runs, may_run_commands };
+    let (signals, services) = (&signals, services.as_ref());
+    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services };
     let outcome = attend(yard, config, args, &beside, announcer);
     print(&outcome, args.json)?;
     verdict(&outcome)?;
     if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+}
+
+/// What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
+fn log_of_ports(is_open: &Arc<AtomicBool>) -> Log {
+    let opened = Arc::clone(is_open);
+    Arc::new(move |port, what| match opened.load(Ordering::Relaxed) {
+        true => tracing::warn!(port, "{what}"),
+        false => tracing::info!(port, "{what}"),
+    })
+}
+
+/// Reads the configuration of a run, without services of etcd.
+fn read(args: &Args, signals: &Signals) -> Result<Config, Stop> {
+    let mut config = reload::read(&args.config, args.pace.as_deref())?;
+    config.set_secret(draw()?);
+    config.end_captures_with(signals.ender());
+    if config.expect.is_some() || !config.reload.is_empty() {
+        let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
+        let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
+    }
+    if !args.yes_this_is_my_uplink {
+        config.refuse_uplinks().map_err(bad_input)?;
+    }
+    Ok(config)
 }
 
 /// Starts to announce the VIPs, if that is configured.
@@ -242,6 +260,8 @@ struct Beside<'a> {
     agent_runs: &'a dyn Fn() -> bool,
     /// Whether health checks can run commands.
     may_run_commands: bool,
+    /// The services of etcd, if the configuration names it.
+    services: Option<&'a Arc<Cluster>>,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
@@ -252,7 +272,7 @@ fn attend(
     beside: &Beside<'_>,
     mut announcer: Option<Announcer>,
 ) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands } = *beside;
+    let Beside { signals, agent_runs, may_run_commands, services } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
@@ -285,10 +305,17 @@ fn attend(
         }
         if !stopped && !reload.is_busy() && signals.reload() {
             service.reloading();
-            reload.begin(&handle, &config, args, may_run_commands);
+            reload.begin(Cause::File, &handle, &config, args, (may_run_commands, services));
             if !reload.is_busy() {
                 service.ready(&name);
             }
+        }
+        if !stopped
+            && !reload.is_busy()
+            && let Some(offer) = services.and_then(|services| services.take())
+        {
+            let cause = Cause::Services(offer);
+            reload.begin(cause, &handle, &config, args, (may_run_commands, services));
         }
         if bar.raw().is_some() {
             let total = yard

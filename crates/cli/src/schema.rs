@@ -18,8 +18,8 @@ use crate::figures::Results;
 use crate::stop::{Stop, bad_input};
 use crate::switch::{document as switch, events};
 use crate::{
-    adapters, analyze, apply, bench, calibrate, doctor, explain, figures, host, lb, nic, plan,
-    prove, rebalance, run as yard, show, steer, top, trace, watch_host,
+    adapters, analyze, apply, bench, calibrate, doctor, explain, figures, fleet, host, lb, nic,
+    plan, prove, rebalance, run as yard, show, steer, top, trace, watch_host,
 };
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 69] = [
+const ALL: [Printed; 70] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -87,6 +87,7 @@ const ALL: [Printed; 69] = [
     row("lb-change", lb::CHANGE, document::<LbChange>),
     row("lb-routes", lb::ROUTES, document::<LbRoutes>),
     row("lb-import", lb::import::SCHEMA, document::<lb::import::Document>),
+    row("fleet", fleet::SCHEMA, document::<flowyard_operate::cluster::fleet::Fleet>),
     row("doctor", doctor::SCHEMA, document::<doctor::Report>),
     row("host", host::SCHEMA, document::<flowyard_host::State>),
     row("plan", plan::SCHEMA, document::<flowyard_host::Plan>),

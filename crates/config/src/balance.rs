@@ -9,7 +9,7 @@ use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeout
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
-use super::{CheckKind, Config, ConfigError, WorkKind, hex, secret};
+use super::{CheckKind, Config, ConfigError, WorkKind, cluster, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
 
 mod capacity;
@@ -277,6 +277,7 @@ pub(crate) fn check(config: &Config) -> Checked {
     let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
     if !balances {
         let section = config.balance.as_ref().map(|b| ("[balance]", b.span()));
+        let section = section.or(config.cluster.as_ref().map(|c| ("[cluster]", c.span())));
         let first = config.service.first().map(|s| ("[[service]]", s.span()));
         if let Some((section, at)) = section.or(first) {
             let what = format!("{section} is for kind = \"balance\"");
@@ -284,7 +285,8 @@ pub(crate) fn check(config: &Config) -> Checked {
         }
         return Ok(());
     }
-    if config.service.is_empty() {
+    cluster::check(config)?;
+    if config.service.is_empty() && config.cluster.is_none() {
         let fix = "add a [[service]] with name, vip, proto, port and mode";
         return Err(config.error(config.work.span(), "there is no service", fix));
     }

@@ -5,11 +5,13 @@ use std::ops::Range;
 
 use super::file::FileError;
 
-/// The text from which a configuration was read.
+/// The texts from which a configuration was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    pub(crate) name: String,
+    /// All texts, one after the other, each with a newline behind it.
     pub(crate) text: String,
+    /// The name of each text, and where it begins.
+    parts: Vec<(usize, String)>,
 }
 
 /// An error in a configuration.
@@ -63,16 +65,45 @@ fn is_wrong_name(kind: ErrorKind) -> bool {
 }
 
 impl Source {
+    /// One text.
+    pub(super) fn new(name: &str, text: &str) -> Self {
+        Self { text: text.into(), parts: vec![(0, name.into())] }
+    }
+
+    /// Adds a text, and returns where it begins.
+    pub(super) fn add(&mut self, name: &str, text: &str) -> usize {
+        self.text.push('\n');
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.parts.push((start, name.into()));
+        start
+    }
+
+    /// The name of the first text, and the text.
+    pub(super) fn first(&self) -> (&str, &str) {
+        let name = self.parts.first().map_or("", |(_, name)| name);
+        let end = self.parts.get(1).map_or(self.text.len(), |(start, _)| start - 1);
+        (name, self.text.get(..end).unwrap_or_default())
+    }
+
+    /// The start and the name of the text in which this position is.
+    fn part(&self, at: usize) -> (usize, &str) {
+        let part = self.parts.iter().rfind(|(start, _)| *start <= at);
+        part.map_or((0, ""), |(start, name)| (*start, name))
+    }
+
     pub(super) fn error(
         &self,
         span: Range<usize>,
         what: impl Into<String>,
         fix: impl Into<String>,
     ) -> ConfigError {
-        let before = self.text.get(..span.start).unwrap_or(&self.text);
+        let (start, name) = self.part(span.start);
+        let before = self.text.get(start..span.start);
+        let before = before.or_else(|| self.text.get(start..)).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         ConfigError {
-            file: self.name.clone(),
+            file: name.into(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             what: what.into(),
@@ -80,9 +111,10 @@ impl Source {
         }
     }
 
-    /// An error of the TOML parser or of serde, in the terms of this crate.
-    pub(super) fn untold(&self, error: &toml::de::Error) -> ConfigError {
+    /// An error of the TOML parser or of serde, in the terms of this crate. Its position counts from `start`.
+    pub(super) fn untold(&self, error: &toml::de::Error, start: usize) -> ConfigError {
         let span = error.span().unwrap_or(0..0);
+        let span = span.start + start..span.end + start;
         let said = error.message().replace('\n', ", ");
         let quoted = |prefix: &str| {
             let rest = said.strip_prefix(prefix)?.strip_prefix('`')?;

@@ -37,6 +37,8 @@ mod assemble;
 mod balance;
 mod carry;
 mod check;
+mod cluster;
+mod compose;
 mod dpdk;
 mod elephants;
 mod error;
@@ -63,6 +65,8 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
+pub use cluster::{ClusterConfig, Endpoint};
+pub use compose::{Fragment, SERVICES};
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
@@ -131,6 +135,8 @@ pub struct Config {
     pub dpdk: Option<Spanned<DpdkConfig>>,
     /// What answers in front of the ports.
     pub offload: Option<Spanned<OffloadConfig>>,
+    /// Where the services are that all balancers of a cluster have.
+    pub cluster: Option<Spanned<ClusterConfig>>,
     /// Settings of IPsec.
     pub ipsec: Option<Spanned<IpsecConfig>>,
     /// What ends captures early.
@@ -341,9 +347,21 @@ impl Config {
     /// # Errors
     /// As [`Config::parse`], and when the file cannot be read: [`file::text`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_with(path, "", &[])
+    }
+
+    /// As [`Config::read`], with the services of `fragments`, see [`Config::compose`].
+    ///
+    /// # Errors
+    /// As [`Config::compose`], and when the file cannot be read.
+    pub fn read_with(
+        path: &Path,
+        prefix: &str,
+        fragments: &[Fragment],
+    ) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let text = file::text(path).map_err(|error| ConfigError::unread(&name, &error))?;
-        Self::parse(&name, &text)
+        Self::compose(&name, &text, prefix, fragments)
     }
 
     /// Reads and checks a configuration; `name` is for messages. File names in it are not changed.
@@ -351,12 +369,7 @@ impl Config {
     /// # Errors
     /// The first mistake, with its place and the fix.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let source = Source { name: name.into(), text: text.into() };
-        let config = toml::from_str::<Self>(text);
-        let mut config = config.map_err(|error| source.untold(&error))?;
-        config.source = source;
-        check::check(&config)?;
-        Ok(config)
+        Self::compose(name, text, "", &[])
     }
 
     /// Makes every port receive at `pace`, instead of the configured one.

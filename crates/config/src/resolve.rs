@@ -437,6 +437,7 @@ impl Config {
             ("[elephants]", self.elephants != new.elephants),
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
+            ("[cluster]", self.cluster != new.cluster),
             ("[switch]", self.switch != new.switch),
             ("[ipsec]", self.ipsec != new.ipsec),
             ("[offload]", self.offload != new.offload),

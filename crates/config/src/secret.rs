@@ -55,14 +55,16 @@ impl Config {
 
 /// Checks the seed of a cluster.
 pub(crate) fn check(config: &Config, balance: &BalanceConfig) -> Checked {
-    if !*balance.cluster.get_ref() {
-        return Ok(());
-    }
+    let at = match &config.cluster {
+        Some(cluster) => cluster.span(),
+        None if *balance.cluster.get_ref() => balance.cluster.span(),
+        None => return Ok(()),
+    };
     let fix = "write one random number below 2^63 on all machines of the cluster, as the output of \
                'echo 0x$(openssl rand -hex 7)', and let only root read the file";
     let Some(seed) = &balance.seed else {
         let what = "the machines of a cluster need a common seed: [balance] has no 'seed'";
-        return Err(config.error(balance.cluster.span(), what, fix));
+        return Err(config.error(at, what, fix));
     };
     if *seed.get_ref() < LEAST {
         let what = "the seed of a cluster is a secret, and this number can be guessed";

@@ -20,7 +20,7 @@ use crate::plan::{Fronts, Plan, next_id, place};
 use crate::service::Service;
 
 mod check;
-mod make;
+pub(crate) mod make;
 mod show;
 mod state;
 
@@ -62,6 +62,7 @@ impl Control {
     pub fn new(services: Vec<Service>, entries: u32, seed: u64) -> Result<Self, BadService> {
         let plan = Arc::new(Plan {
             generation: 0,
+            entries,
             seed,
             services: Vec::new(),
             fronts: Fronts::default(),

@@ -26,6 +26,7 @@ use crate::counts::Counts;
 use crate::quic::{Reader, Route, ServerId};
 use crate::service::{Choice, Exit, Mode, OnDown, Service};
 
+mod configured;
 mod entry;
 
 pub use entry::Entry;
@@ -37,6 +38,8 @@ const PLACE_BITS: u32 = 20;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) generation: u64,
+    /// The number of entries of each Maglev table that has any.
+    pub(crate) entries: u32,
     pub(crate) seed: u64,
     pub(crate) services: Vec<Table>,
     pub(crate) fronts: Fronts,

@@ -31,11 +31,11 @@ use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
 pub mod commands;
-mod deadline;
+pub(crate) mod deadline;
 mod dns;
-mod http;
-mod probe;
-mod tls;
+pub(crate) mod http;
+pub(crate) mod probe;
+pub(crate) mod tls;
 
 pub use commands::Commands;
 use deadline::{Deadline, Fault};

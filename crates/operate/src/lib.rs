@@ -5,6 +5,7 @@
 //!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
 //!  backends <──checks, probers── health ──> Hub: the state of a balancer's backends
 //!  routing daemon <─── routes ── announce ── Hub: which VIPs have backends
+//!  etcd ─────────services──> cluster ── run ──> Hub; generation, checksum and errors go back as a status
 //!  systemd <──────────────── ready, watchdog ─ service ─┘
 //!  OpenFlow controllers ──── openflow ── agent ──> changes ──> a switch's data plane
 //!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
@@ -20,6 +21,7 @@ mod accounts;
 pub mod announce;
 pub mod answers;
 pub mod client;
+pub mod cluster;
 pub mod control;
 pub mod doctor;
 mod fix;

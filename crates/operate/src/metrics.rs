@@ -10,6 +10,7 @@
 //!
 //! Thread-safety: plain functions over a `Handle`.
 
+mod cluster;
 mod engine;
 mod http;
 mod ipsec;

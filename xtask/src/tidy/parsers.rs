@@ -28,6 +28,7 @@ const FUZZED: &[Parser] = &[
     row("adapter", "parse_ethtool", "text", "rss::parse_ethtool"),
     row("analyze", "Consumers", "text", "same_again::<Consumers>"),
     row("analyze", "Local", "text", "same_again::<Local>"),
+    row("config", "Endpoint", "text", "same_again::<Endpoint>"),
     row("config", "parse", "config", "Config::parse"),
     row("frame", "FlowKey", "text", "same_again::<FlowKey>"),
     row("host", "decode", "images", ".decode()"),

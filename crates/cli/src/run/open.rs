@@ -155,8 +155,13 @@ pub(super) fn warn_of_readable_secrets(config: &Config, args: &Args) {
     let seed = config.has_written_seed().then_some((args.config.as_path(), "seed"));
     let switch = config.switch.as_ref().and_then(|switch| switch.get_ref().key.as_deref());
     let key = switch.map(|path| (path, "private key"));
-    for (path, what) in seed.into_iter().chain(key).filter(|(path, _)| file::is_for_everyone(path))
-    {
+    let cluster = config.cluster();
+    let password = cluster.and_then(|cluster| cluster.password_file.as_ref());
+    let password = password.map(|path| (path.get_ref().as_path(), "password"));
+    let of_etcd = cluster.and_then(|cluster| cluster.key.as_ref());
+    let of_etcd = of_etcd.map(|path| (path.get_ref().as_path(), "private key"));
+    let all = seed.into_iter().chain(key).chain(password).chain(of_etcd);
+    for (path, what) in all.filter(|(path, _)| file::is_for_everyone(path)) {
         let path = path.display();
         tracing::warn!(
             "{path}: every user can read this file, and the {what} in it is a secret; chmod 640 {path}"

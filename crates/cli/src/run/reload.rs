@@ -1,5 +1,5 @@
-//! Reload: the configuration is read again and the tables are replaced, on a thread of its own, so that the run
-//! handles signals meanwhile. A wrong configuration changes nothing.
+//! Reload: the configuration is read again, or composed with new services of etcd, and the tables are replaced, on a
+//! thread of its own, so that the run handles signals meanwhile. A wrong configuration changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,13 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use flowyard_config::Config;
+use flowyard_operate::cluster::{Cluster, Snapshot};
 use flowyard_yard::Handle;
 
 use super::Args;
+use super::cluster;
 use crate::stop::{Stop, bad_input};
 
 /// Memory for the parser of a large file, as much as the first thread has.
 const STACK: usize = 8 << 20;
+
+/// Why the tables are replaced.
+pub(super) enum Cause {
+    /// The file has changed.
+    File,
+    /// The services in etcd have changed.
+    Services(Snapshot),
+}
 
 /// The reload in progress, if there is one.
 #[derive(Default)]
@@ -30,18 +40,30 @@ impl Reload {
         self.thread.is_some()
     }
 
-    /// Begins a reload. `may_run_commands` tells whether health checks can run commands.
+    /// Begins a reload. `may_run_commands` tells whether health checks can run commands, and `services` has the
+    /// services of etcd, if the configuration names it.
     pub(super) fn begin(
         &mut self,
+        cause: Cause,
         yard: &Handle,
         old: &Config,
         args: &Args,
-        may_run_commands: bool,
+        (may_run_commands, services): (bool, Option<&Arc<Cluster>>),
     ) {
         let (path, pace) = (args.config.clone(), args.pace.clone());
         let (yard, old, is_over) = (yard.clone(), old.clone(), Arc::clone(&self.is_over));
+        let services = services.cloned();
+        let unstarted = match &cause {
+            Cause::Services(snapshot) => services.clone().zip(Some(snapshot.clone())),
+            Cause::File => None,
+        };
         let work = move || {
-            let new = again(&old, (&path, pace.as_deref()), may_run_commands);
+            let new = match &cause {
+                Cause::File => {
+                    again(&old, (&path, pace.as_deref()), may_run_commands, services.as_deref())
+                }
+                Cause::Services(snapshot) => cluster::compose(&old, snapshot).map_err(bad_input),
+            };
             let done = new.map_err(|stop| stop.to_string()).and_then(|new| {
                 let reload = old.reload(&new).map_err(|error| error.to_string())?;
                 if is_over.load(Ordering::Acquire) {
@@ -50,21 +72,32 @@ impl Reload {
                 reload.apply(&yard).map_err(|error| error.to_string())?;
                 Ok(new)
             });
-            match done {
-                Ok(new) => {
+            match (&done, cause, services) {
+                (Ok(_), Cause::Services(snapshot), Some(services)) => {
+                    tracing::info!(generation = snapshot.generation, "services of etcd are in use");
+                    services.used(snapshot);
+                }
+                (Err(_), Cause::Services(_), _) if is_over.load(Ordering::Acquire) => {}
+                (Err(error), Cause::Services(snapshot), Some(services)) => {
+                    services.refuse(snapshot, error.clone());
+                }
+                (Ok(_), _, services) => {
                     tracing::info!("{}: tables reloaded", path.display());
-                    Some(new)
+                    if let Some(services) = services {
+                        services.offer_again();
+                    }
                 }
-                Err(error) => {
-                    tracing::error!("reload refused, nothing changed: {error}");
-                    None
-                }
+                (Err(error), ..) => tracing::error!("reload refused, nothing changed: {error}"),
             }
+            done.ok()
         };
         let thread = std::thread::Builder::new().name("reload".into()).stack_size(STACK);
         match thread.spawn(work) {
             Ok(thread) => self.thread = Some(thread),
-            Err(error) => tracing::error!("reload refused, nothing changed: {error}"),
+            Err(error) => match unstarted {
+                Some((services, snapshot)) => services.refuse(snapshot, error.to_string()),
+                None => tracing::error!("reload refused, nothing changed: {error}"),
+            },
         }
     }
 
@@ -88,8 +121,16 @@ fn again(
     old: &Config,
     (path, pace): (&PathBuf, Option<&str>),
     may_run_commands: bool,
+    services: Option<&Cluster>,
 ) -> Result<Config, Stop> {
-    let mut new = read(path, pace)?;
+    let mut new = match services {
+        None => read(path, pace)?,
+        Some(services) => {
+            let Snapshot { fragments, .. } = services.in_use();
+            let new = Config::read_with(path, &cluster::place(old), &fragments);
+            paced(new.map_err(bad_input)?, pace)?
+        }
+    };
     // The tables keep the secret of the start.
     new.keep_secret(old);
     if new.runs_commands() && !may_run_commands {
@@ -104,7 +145,10 @@ fn again(
 
 /// Reads the configuration.
 pub(super) fn read(path: &Path, pace: Option<&str>) -> Result<Config, Stop> {
-    let mut config = Config::read(path).map_err(bad_input)?;
+    paced(Config::read(path).map_err(bad_input)?, pace)
+}
+
+fn paced(mut config: Config, pace: Option<&str>) -> Result<Config, Stop> {
     if let Some(pace) = pace {
         config.set_pace(pace).map_err(|what| bad_input(format!("--pace: {what}")))?;
     }

@@ -121,6 +121,9 @@ fn later(config: &Config, file: &Path) -> Vec<Later> {
     };
     let outputs = config.port.iter().filter_map(|port| port.get_ref().output.as_ref());
     all.extend(outputs.map(|output| folder(output.get_ref(), "gets its name when the run ends")));
+    if let Some(cluster) = config.cluster() {
+        all.push(folder(cluster.state(), "is written when services change"));
+    }
     let Some(switch) = &config.switch else { return all };
     let switch = switch.get_ref();
     for path in [&switch.certificate, &switch.key, &switch.authority].into_iter().flatten() {

@@ -9,6 +9,7 @@ mod behind;
 mod changes;
 mod checks;
 mod cluster;
+mod etcd;
 mod hard;
 mod health;
 mod load;
@@ -23,6 +24,8 @@ use flowyard_testkit::harness::Need;
 
 const BIRD: Need = Need::Program("bird");
 const BIRDC: Need = Need::Program("birdc");
+const ETCD: Need = Need::Program("etcd");
+const ETCDCTL: Need = Need::Program("etcdctl");
 
 flowyard_testkit::tests! {
     mod announced needs [BIRD, BIRDC],
@@ -30,6 +33,7 @@ flowyard_testkit::tests! {
     mod changes,
     mod checks,
     mod cluster,
+    mod etcd needs [ETCD, ETCDCTL],
     mod hard,
     mod health,
     mod modes,

@@ -82,6 +82,7 @@ impl Control {
         }
         self.plan = Arc::new(Plan {
             generation: self.plan.generation + 1,
+            entries: self.entries,
             seed: self.seed,
             services: tables,
             fronts,
@@ -107,7 +108,7 @@ impl Control {
     }
 }
 
-pub(super) fn choices<'a>(service: &'a Service, weights: &[u32]) -> Vec<MaglevChoice<'a>> {
+pub(crate) fn choices<'a>(service: &'a Service, weights: &[u32]) -> Vec<MaglevChoice<'a>> {
     let choice =
         |(backend, &weight): (&'a Backend, &u32)| MaglevChoice { name: &backend.name, weight };
     service.backends.iter().zip(weights).map(choice).collect()

@@ -316,3 +316,45 @@ proptest! {
         }
     }
 }
+
+/// A service for each list of weights, named after its place.
+fn services(all: &[Vec<u32>]) -> Vec<Service> {
+    let one = |(at, weights): (u16, &Vec<u32>)| {
+        let backends = (0..).zip(weights).map(|(n, weight)| backend(n, *weight)).collect();
+        service(&format!("s{at}"), 80 + at, backends)
+    };
+    (0..).zip(all).map(one).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+    #[test]
+    fn the_checksum_of_a_configuration_depends_on_nothing_else(
+        all in prop::collection::vec(prop::collection::vec(0u32..5, 0..6), 0..4),
+        turns in (0usize..4, 0usize..6), down in (0usize..4, 0u8..6),
+    ) {
+        let there = services(&all);
+        let mut other = there.clone();
+        let count = other.len().max(1);
+        other.rotate_left(turns.0 % count);
+        for service in &mut other {
+            let count = service.backends.len().max(1);
+            service.backends.rotate_left(turns.1 % count);
+        }
+        let (one, mut two) = (control(there.clone()), control(other));
+        let (service, backend) = (format!("s{}", down.0), format!("b{}", down.1));
+        // Health, drains and weights by hand do not count, if there is such a backend.
+        let _ = two.set_up(&service, &backend, false, 0);
+        let _ = two.set_weight(&service, "b0", Some(7), 0);
+        let _ = two.drain(&service, "b1", true, 0);
+        let sum = one.plan().configured_checksum();
+        prop_assert_eq!(sum, two.plan().configured_checksum());
+        // A change of the configuration does.
+        if let Some(last) = there.iter().position(|service| service.backends.iter().filter(|b| b.weight > 0).count() > 1) {
+            let mut changed = there;
+            let backend = changed[last].backends.iter_mut().find(|b| b.weight > 0).unwrap();
+            backend.drain = true;
+            prop_assert_ne!(sum, control(changed).plan().configured_checksum());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use flowyard_frame::Nanos;
 
 /// Why a check failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The backend did not respond, or not as expected.
     #[error("{0}")]
     Wrong(String),
@@ -35,7 +35,7 @@ const NO_HOST: &str = "no route to the backend (EHOSTUNREACH): nothing in the ne
 
 /// The time at which a check has failed if it has no result.
 #[derive(Clone, Copy)]
-pub(super) struct Deadline<'a> {
+pub(crate) struct Deadline<'a> {
     now: &'a dyn Fn() -> Nanos,
     until: Nanos,
     timeout: Nanos,
@@ -43,12 +43,12 @@ pub(super) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     /// A deadline `timeout` from now.
-    pub(super) fn new(now: &'a dyn Fn() -> Nanos, timeout: Nanos) -> Self {
+    pub(crate) fn new(now: &'a dyn Fn() -> Nanos, timeout: Nanos) -> Self {
         Self { now, until: now().saturating_add(timeout), timeout }
     }
 
     /// The time left; an error after the deadline.
-    pub(super) fn left(&self) -> io::Result<Duration> {
+    pub(crate) fn left(&self) -> io::Result<Duration> {
         match self.until.saturating_sub((self.now)()) {
             0 => Err(ErrorKind::TimedOut.into()),
             left => Ok(Duration::from_nanos(left).max(Duration::from_micros(1))),

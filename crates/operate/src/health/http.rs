@@ -15,7 +15,7 @@ use super::deadline::{Deadline, Fault};
 /// The most bytes of head and body that are read.
 const LONGEST: usize = 64 << 10;
 /// The most header fields of a response.
-const FIELDS: usize = 128;
+pub(crate) const FIELDS: usize = 128;
 
 /// Requests the page and verifies the response.
 pub(super) fn get(
@@ -68,7 +68,7 @@ pub(super) fn get(
 }
 
 /// A parser that accepts header fields which browsers accept too.
-fn lenient() -> ParserConfig {
+pub(crate) fn lenient() -> ParserConfig {
     let mut config = ParserConfig::default();
     config
         .allow_obsolete_multiline_headers_in_responses(true)
@@ -104,7 +104,7 @@ fn contains(answer: &[u8], text: &str) -> bool {
 }
 
 /// Joins the chunks of a body (RFC 9112 section 7.1), as far as they were received.
-fn dechunk(mut body: &[u8]) -> Vec<u8> {
+pub(crate) fn dechunk(mut body: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(body.len());
     while let Ok(Status::Complete((start, size @ 1..))) = parse_chunk_size(body) {
         let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -88,9 +88,9 @@ fn connect(addr: SocketAddr, deadline: Deadline<'_>) -> Result<TcpStream, Fault>
 }
 
 /// A connection whose reads and writes fail after the deadline.
-struct Timed<'a> {
-    stream: TcpStream,
-    deadline: Deadline<'a>,
+pub(crate) struct Timed<'a> {
+    pub(crate) stream: TcpStream,
+    pub(crate) deadline: Deadline<'a>,
 }
 
 impl Read for Timed<'_> {

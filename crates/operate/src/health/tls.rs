@@ -30,7 +30,7 @@ pub(super) fn client(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
 }
 
 /// The trusted authorities.
-fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
+pub(crate) fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(pem) => {
@@ -51,7 +51,7 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
 }
 
 /// The name that the certificate must have: the requested host without its port, or the address.
-pub(super) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
+pub(crate) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
     let Some(host) = host else { return Ok(ServerName::from(addr)) };
     let is_port = |port: &str| port.parse::<u16>().is_ok();
     let name =

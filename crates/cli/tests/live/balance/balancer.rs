@@ -64,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) one_armed: bool,
     /// XDP answers established connections.
     pub(crate) offload: bool,
+    /// The keys of `[cluster]`. Then the configuration has no services.
+    pub(crate) cluster: Option<String>,
 }
 
 impl Config {
@@ -86,6 +88,7 @@ impl Config {
             shared: false,
             one_armed: false,
             offload: false,
+            cluster: None,
         }
     }
 
@@ -114,10 +117,13 @@ impl Config {
         };
         let queues: String = all.iter().map(queue).collect();
         let services = [("web", "tcp", 80), ("cache", "udp", 11211), ("echo", "udp", 7)];
-        let services: String = services
-            .iter()
-            .map(|service| self.service(service, 0) + &self.service(service, 1))
-            .collect();
+        let services: String = match &self.cluster {
+            Some(keys) => format!("[cluster]\n{keys}\n"),
+            None => {
+                let both = |service| self.service(service, 0) + &self.service(service, 1);
+                services.iter().map(both).collect()
+            }
+        };
         let n = self.number;
         let (clients, address) = match self.asks {
             false => (mac(ROUTER, n), String::new()),

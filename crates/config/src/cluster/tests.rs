@@ -1,0 +1,78 @@
+use super::*;
+
+/// A balancer without services, with these lines in `[cluster]`.
+fn config(cluster: &str) -> Result<Config, String> {
+    let text = format!(
+        "[[port]]\nname = \"net\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \"q\"\norder = \"atomic\"\n\
+         consumers = [0]\n[work]\nkind = \"balance\"\n[balance]\nseed = 0x123456789abcde\n[cluster]\n{cluster}\n"
+    );
+    Config::parse("y.toml", &text).map_err(|error| error.to_string())
+}
+
+const GOOD: &str = "endpoints = [\"http://10.0.0.1:2379\", \"https://[2001:db8::1]\"]\nnode = \"lb1\"\nstate = \"s.json\"";
+
+#[test]
+fn a_cluster_needs_no_services_in_the_file() {
+    let good = config(GOOD).unwrap();
+    let cluster = good.cluster.as_ref().unwrap().get_ref();
+    assert_eq!((cluster.node(), cluster.state()), ("lb1", Path::new("s.json")));
+    assert_eq!(cluster.prefix.get_ref(), "/flowyard");
+    let all: Vec<String> = cluster.endpoints().iter().map(ToString::to_string).collect();
+    assert_eq!(all, ["http://10.0.0.1:2379", "https://[2001:db8::1]:2379"]);
+    assert!(good.services().unwrap().is_empty() && good.resolve().is_ok());
+}
+
+#[test]
+fn mistakes_are_reported_with_their_place() {
+    for (cluster, said) in [
+        ("", "the key 'endpoints' is missing"),
+        ("endpoints = []", "no address of etcd is named"),
+        (
+            "endpoints = [\"10.0.0.1:2379\"]",
+            "y.toml:14:14: '10.0.0.1:2379' is not an address of etcd: there is no http://",
+        ),
+        ("endpoints = [\"ftp://x\"]", "only http and https"),
+        ("endpoints = [\"http://\"]", "not a host name"),
+        ("endpoints = [\"http://a b\"]", "not a host name"),
+        ("endpoints = [\"http://a:0\"]", "the port is not 1 to 65535"),
+        ("endpoints = [\"http://a:x\"]", "the port is not"),
+        ("endpoints = [\"http://[::1\"]", "the ']' is missing"),
+        ("endpoints = [\"http://a\"]", "the key 'node' is missing"),
+        (
+            "endpoints = [\"http://a\"]\nnode = \"a/b\"",
+            "y.toml:15:8: 'a/b' cannot be the name of a node",
+        ),
+        ("endpoints = [\"http://a\"]\nnode = \"a\"", "the key 'state' is missing"),
+        (&format!("{GOOD}\nprefix = \"/\""), "cannot be the prefix"),
+        (&format!("{GOOD}\nuser = \"a\""), "'user' needs 'password_file'"),
+        (&format!("{GOOD}\nkey = \"a\""), "'key' needs 'cert'"),
+        (&format!("{GOOD}\npoll_ms = 0"), "poll_ms = 0 is not possible"),
+        (&format!("{GOOD}\nendpoint = 1"), "there is no key 'endpoint' here"),
+    ] {
+        let error = config(cluster).unwrap_err();
+        assert!(error.contains(said), "{cluster}: {error}");
+    }
+}
+
+#[test]
+fn a_cluster_needs_a_seed_and_a_balancer() {
+    let text = "[[port]]\nname = \"net\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \"q\"\norder = \"atomic\"\nconsumers = [0]\n";
+    let said = |more: &str| {
+        let text = format!("{text}{more}[cluster]\n{GOOD}\n");
+        Config::parse("y.toml", &text).unwrap_err().to_string()
+    };
+    assert!(said("[work]\nkind = \"balance\"\n").contains("[balance] has no 'seed'"));
+    assert!(said("[work]\nkind = \"forward\"\n").contains("[cluster] is for kind = \"balance\""));
+}
+
+#[test]
+fn the_section_can_be_read_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fleet.toml");
+    std::fs::write(&path, "[cluster]\nendpoints = [\"http://a:1\"]\n[other]\nx = 1\n").unwrap();
+    let cluster = ClusterConfig::read(&path).unwrap();
+    assert_eq!(cluster.endpoints()[0].port, 1);
+    std::fs::write(&path, "[other]\nx = 1\n").unwrap();
+    let error = ClusterConfig::read(&path).unwrap_err().to_string();
+    assert!(error.contains("there is no section [cluster]"), "{error}");
+}

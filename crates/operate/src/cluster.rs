@@ -1,0 +1,194 @@
+//! The services of a cluster of balancers, from etcd.
+//!
+//! ```text
+//!  etcd ──each second── poll ──offer──> Cluster ──take──> the run: compose, check, reload ──┐
+//!    ^                                    ^  └── state: the last good services on disk      │
+//!    └── status of this node ── watch ────┘<──────────── in use, or refused and why ────────┘
+//! ```
+//!
+//! All keys below `PREFIX/config/` at one revision of etcd are one *generation*. The nodes agree on its number by the key
+//! `PREFIX/generation`: the first node that sees other contents writes their digest and the revision at which it saw
+//! them, if nobody has since. So equal contents have the same number on all nodes, also after a key was deleted, which
+//! no revision of the keys that are left shows.
+//!
+//! Invariants: an offer is used as a whole or not at all; an empty prefix never replaces services; what is in use was
+//! composed from one revision.
+//! Thread-safety: [`Cluster`] may be used by any thread; one thread talks to etcd.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use flowyard_config::Fragment;
+use flowyard_frame::Nanos;
+use flowyard_yard::ControlPlane;
+
+mod etcd;
+pub mod fleet;
+mod http;
+mod login;
+mod poll;
+mod state;
+pub mod status;
+mod watch;
+
+pub use etcd::{Etcd, EtcdError};
+pub use login::OpenError;
+pub use poll::{Found, Poller};
+pub use state::{State, StateError};
+pub use watch::{Unix, Watched, Watcher, first};
+
+/// The services of a generation.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    /// The number of the generation.
+    pub generation: u64,
+    /// The keys below the prefix, with their values.
+    pub fragments: Vec<Fragment>,
+}
+
+/// Why an empty prefix is refused.
+const EMPTY: &str = "etcd has no services any more, which is more likely a mistake than intended; the services in use stay. \
+     To remove all services, delete the file in 'state' of [cluster] on each node and restart it";
+
+/// What this node knows of its cluster, for metrics and for its status.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct View {
+    /// The generation in use.
+    pub generation: u64,
+    /// The newest generation that was seen.
+    pub seen: u64,
+    /// Why the newest generation is not in use, if it was refused.
+    pub error: Option<String>,
+    /// The number of generations that were refused since the start.
+    pub refusals: u64,
+    /// Whether the services in use are those of the file in `state`, because etcd had none that could be used at the start.
+    pub is_from_file: bool,
+    /// Why etcd does not answer, if it does not.
+    pub unreachable: Option<String>,
+    /// When etcd last answered, if it ever did.
+    pub answered: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    view: View,
+    used: Snapshot,
+    /// Waits for the run.
+    offered: Option<Snapshot>,
+    /// Was refused by the run.
+    refused: Option<Snapshot>,
+    is_over: bool,
+}
+
+/// What the run and the thread that talks to etcd share.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    inner: Mutex<Inner>,
+    /// Notified when the run has decided about an offer, and at the end.
+    changed: Condvar,
+}
+
+impl ControlPlane for Cluster {}
+
+impl Cluster {
+    /// Offers services to the run. An offer that was not taken yet is replaced.
+    pub fn offer(&self, snapshot: Snapshot) {
+        let mut inner = self.lock();
+        inner.view.seen = snapshot.generation;
+        inner.refused = None;
+        if snapshot.fragments.is_empty() && !inner.used.fragments.is_empty() {
+            drop(inner);
+            return self.refuse_for_good(snapshot.generation, EMPTY.into());
+        }
+        inner.offered = Some(snapshot);
+    }
+
+    /// The services that wait for the run, if there are any.
+    pub fn take(&self) -> Option<Snapshot> {
+        self.lock().offered.take()
+    }
+
+    /// Offers what was refused again: the file of the configuration has changed.
+    pub fn offer_again(&self) {
+        let mut inner = self.lock();
+        if inner.offered.is_none() {
+            inner.offered = inner.refused.take();
+        }
+    }
+
+    /// Records that these services are in use.
+    pub fn used(&self, snapshot: Snapshot) {
+        let mut inner = self.lock();
+        inner.view.generation = snapshot.generation;
+        inner.view.seen = inner.view.seen.max(snapshot.generation);
+        inner.view.is_from_file = false;
+        if inner.view.seen == snapshot.generation {
+            inner.view.error = None;
+        }
+        inner.used = snapshot;
+        self.changed.notify_all();
+    }
+
+    /// Records that these services of the file in `state` are in use.
+    pub fn used_saved(&self, snapshot: Snapshot) {
+        self.used(snapshot);
+        self.lock().view.is_from_file = true;
+    }
+
+    /// Records that these services were refused, and logs it.
+    pub fn refuse(&self, snapshot: Snapshot, why: String) {
+        self.refuse_for_good(snapshot.generation, why);
+        self.lock().refused = Some(snapshot);
+    }
+
+    /// As [`Cluster::refuse`], whatever the file of the configuration says.
+    pub fn refuse_for_good(&self, generation: u64, why: String) {
+        tracing::error!(generation, "services of etcd refused, nothing changed: {why}");
+        let mut inner = self.lock();
+        inner.view.seen = generation;
+        inner.view.error = Some(why);
+        inner.view.refusals += 1;
+        (inner.offered, inner.refused) = (None, None);
+        self.changed.notify_all();
+    }
+
+    /// The services in use.
+    #[must_use]
+    pub fn in_use(&self) -> Snapshot {
+        self.lock().used.clone()
+    }
+
+    /// What this node knows of its cluster.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.lock().view.clone()
+    }
+
+    /// Records whether etcd has answered.
+    fn contact(&self, now: Nanos, unreachable: Option<String>) {
+        let view = &mut self.lock().view;
+        if unreachable.is_none() {
+            view.answered = Some(now);
+        }
+        view.unreachable = unreachable;
+    }
+
+    /// Waits for a decision of the run, or for this time; returns whether the run is over.
+    fn wait(&self, seen: &View, time: Duration) -> bool {
+        let waits = |inner: &mut Inner| !inner.is_over && inner.view == *seen;
+        let inner = self.changed.wait_timeout_while(self.lock(), time, waits);
+        inner.map_or(true, |(inner, _)| inner.is_over)
+    }
+
+    fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

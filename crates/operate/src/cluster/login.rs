@@ -1,0 +1,70 @@
+//! What the client of etcd proves itself with, and what it trusts: the files of `[cluster]`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowyard_config::{ClusterConfig, file};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::health::tls;
+
+/// A file of `[cluster]` cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{path}: {why}; it is '{key}' of [cluster]")]
+pub struct OpenError {
+    /// The key in the configuration.
+    pub key: &'static str,
+    path: PathBuf,
+    why: String,
+}
+
+/// User and password, and the settings of TLS.
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) user: Option<(String, String)>,
+    /// `None` if no endpoint uses TLS.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Login {
+    pub(super) fn read(config: &ClusterConfig) -> Result<Self, OpenError> {
+        let user = match (&config.user, &config.password_file) {
+            (Some(user), Some(path)) => {
+                let path = path.get_ref();
+                let text =
+                    file::text(path).map_err(|error| wrong("password_file", path, &error))?;
+                Some((user.get_ref().clone(), text.trim_end_matches(['\r', '\n']).to_owned()))
+            }
+            _ => None,
+        };
+        let tls = config.endpoints().iter().any(|endpoint| endpoint.tls);
+        Ok(Self { user, tls: if tls { Some(client(config)?) } else { None } })
+    }
+}
+
+fn wrong(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> OpenError {
+    OpenError { key, path: path.into(), why: why.to_string() }
+}
+
+/// TLS that verifies the certificates of etcd, and presents one if the configuration has one.
+fn client(config: &ClusterConfig) -> Result<Arc<ClientConfig>, OpenError> {
+    let ca = config.ca.as_ref().map(|path| path.get_ref().as_path());
+    let at_ca = |why: &dyn std::fmt::Display| wrong("ca", ca.unwrap_or(Path::new("")), why);
+    let pem = ca.map(file::read).transpose().map_err(|error| at_ca(&error))?;
+    let roots = tls::roots(pem.as_deref()).map_err(|why| at_ca(&why))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = ClientConfig::builder_with_provider(provider);
+    let client = client.with_safe_default_protocol_versions().map_err(|error| at_ca(&error))?;
+    let client = client.with_root_certificates(roots);
+    let (Some(cert), Some(key)) = (&config.cert, &config.key) else {
+        return Ok(Arc::new(client.with_no_client_auth()));
+    };
+    let (cert, key) = (cert.get_ref(), key.get_ref());
+    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<_, _>>);
+    let chain = chain.map_err(|error| wrong("cert", cert, &error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong("key", key, &error))?;
+    let client = client.with_client_auth_cert(chain, secret);
+    client.map(Arc::new).map_err(|error| wrong("cert", cert, &error))
+}

@@ -1,0 +1,242 @@
+//! The thread that talks to etcd: it offers new services, saves those in use, and writes the status of the node.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+use flowyard_lb::Hub;
+use flowyard_yard::{Clock, Handle};
+
+use super::poll::Found;
+use super::status::Status;
+use super::{Cluster, EtcdError, Poller, Snapshot, State, View};
+
+/// The time between two statuses if nothing changes.
+const HEARTBEAT: Nanos = 5_000_000_000;
+
+/// Seconds since 1970-01-01.
+pub type Unix = Box<dyn Fn() -> u64 + Send>;
+
+/// What the thread needs.
+pub struct Watched {
+    /// The name of this node.
+    pub node: String,
+    /// Where new services come from.
+    pub poller: Poller,
+    /// The time between two polls.
+    pub every: Duration,
+    /// Where the services in use are saved.
+    pub state: State,
+    /// What was saved last.
+    pub saved: Option<Snapshot>,
+    /// The date and time.
+    pub unix: Unix,
+}
+
+/// The time between two attempts at the start.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Asks etcd for the services at the start of an instance, for at most this long, and returns the poller that has them.
+///
+/// # Errors
+/// Why there are none.
+pub fn first(
+    poller: &Poller,
+    clock: &Clock,
+    patience: Duration,
+) -> Result<(Poller, Found), String> {
+    let (send, receive) = std::sync::mpsc::channel();
+    let mut poller = poller.clone();
+    let ask = move || {
+        loop {
+            let polled = poller.poll();
+            let is_last = matches!(polled, Ok(Some(_)));
+            let found = polled.map(|found| found.map(|found| (poller.clone(), found)));
+            if send.send(found).is_err() || is_last {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    };
+    // It waits for names and for etcd, which is bounded by giving up on it.
+    let thread = thread::Builder::new().name("cluster".into()).spawn(ask);
+    thread.map_err(|error| error.to_string())?;
+    let until = clock().saturating_add(patience.as_nanos() as Nanos);
+    let mut why = format!("no answer within {} ms", patience.as_millis());
+    loop {
+        let left = until.saturating_sub(clock());
+        match receive.recv_timeout(Duration::from_nanos(left)) {
+            Ok(Ok(Some(found))) => return Ok(found),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => why = error.to_string(),
+            Err(_) => return Err(why),
+        }
+    }
+}
+
+/// The running thread. Dropping it ends the thread after the request in progress, without waiting for it.
+#[derive(Debug)]
+pub struct Watcher {
+    shared: Arc<Cluster>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// Starts to watch.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or the engine does not run a balancer.
+    pub fn start(yard: &Handle, shared: Arc<Cluster>, watched: Watched) -> io::Result<Self> {
+        let hub = yard.control_plane::<Hub>();
+        let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
+        let (yard, seen) = (yard.clone(), Arc::clone(&shared));
+        let watch = move || {
+            let every = watched.every;
+            let mut thread = Thread::new(watched, hub, seen);
+            loop {
+                let view = thread.step(yard.now());
+                if thread.shared.wait(&view, every) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("cluster".into()).spawn(watch)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.end();
+        // A thread that waits for etcd ends with the process.
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+pub(super) struct Thread {
+    watched: Watched,
+    hub: Arc<Hub>,
+    shared: Arc<Cluster>,
+    polled: Option<Nanos>,
+    /// The status, and the generation of the plan and the view of which it is.
+    status: Option<(u64, View, Status)>,
+    /// The last status that was written, and when.
+    written: Option<(Status, Nanos)>,
+    /// Whether an error of polls, of the disk, or of statuses was logged and is not over.
+    is_away: bool,
+    is_full: bool,
+    is_mute: bool,
+}
+
+impl Thread {
+    pub(super) fn new(watched: Watched, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+        let (polled, status, written) = (None, None, None);
+        let (is_away, is_full, is_mute) = (false, false, false);
+        Self { watched, hub, shared, polled, status, written, is_away, is_full, is_mute }
+    }
+
+    /// Does what is due, and returns the view on which this was based.
+    pub(super) fn step(&mut self, now: Nanos) -> View {
+        let every = Nanos::try_from(self.watched.every.as_nanos()).unwrap_or(Nanos::MAX);
+        if self.polled.is_none_or(|at| now.saturating_sub(at) >= every) {
+            self.polled = Some(now);
+            self.poll(now);
+        }
+        self.save();
+        let view = self.shared.view();
+        if view.unreachable.is_none() {
+            self.report(&view, now);
+        }
+        self.shared.view()
+    }
+
+    fn poll(&mut self, now: Nanos) {
+        match self.watched.poller.poll() {
+            Ok(found) => {
+                if std::mem::take(&mut self.is_away) {
+                    tracing::info!("etcd can be read again");
+                }
+                self.shared.contact(now, None);
+                match found {
+                    Some(Found::New(snapshot)) => self.shared.offer(snapshot),
+                    Some(Found::Unusable(generation, why)) => {
+                        self.shared.refuse_for_good(generation, why);
+                    }
+                    None => {}
+                }
+            }
+            Err(error) => self.away(now, &error),
+        }
+    }
+
+    /// etcd cannot be read: this is logged once.
+    fn away(&mut self, now: Nanos, error: &EtcdError) {
+        if !std::mem::replace(&mut self.is_away, true) {
+            tracing::warn!("etcd cannot be read, the services in use stay: {error}");
+        }
+        self.shared.contact(now, Some(error.to_string()));
+    }
+
+    /// Saves the services in use if they have not been saved.
+    fn save(&mut self) {
+        let used = self.shared.in_use();
+        if self.watched.saved.as_ref() == Some(&used) || self.shared.view().is_from_file {
+            return;
+        }
+        match self.watched.state.save(&used) {
+            Ok(()) => {
+                self.watched.saved = Some(used);
+                self.is_full = false;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    tracing::error!(
+                        "a restart without etcd would begin with older services: {error}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The status without a date. It is made anew only if the plan or the view has changed, because its checksum can
+    /// take a Maglev table for each service.
+    fn status(&mut self, view: &View) -> Status {
+        let plan = self.hub.generation();
+        match &self.status {
+            Some((of, seen, status)) if *of == plan && seen == view => return status.clone(),
+            _ => {}
+        }
+        let status = Status::of(&self.watched.node, view, &self.hub);
+        self.status = Some((plan, view.clone(), status.clone()));
+        status
+    }
+
+    /// Writes the status if it has changed or is old.
+    fn report(&mut self, view: &View, now: Nanos) {
+        let mut status = self.status(view);
+        let is_fresh =
+            |(old, at): &(Status, Nanos)| *old == status && now.saturating_sub(*at) < HEARTBEAT;
+        if self.written.as_ref().is_some_and(is_fresh) {
+            return;
+        }
+        let key = self.watched.poller.key(&format!("status/{}", self.watched.node));
+        let plain = status.clone();
+        status.at = (self.watched.unix)();
+        let text = serde_json::to_string(&status).unwrap_or_default();
+        let done = self.watched.poller.etcd.put(&key, &text);
+        // After an error, too: the next attempt is with the next heartbeat.
+        self.written = Some((plain, now));
+        let is_mute = done.is_err();
+        if let Err(error) = done
+            && !self.is_mute
+        {
+            tracing::warn!("the status of this node could not be written: {error}");
+        }
+        self.is_mute = is_mute;
+    }
+}

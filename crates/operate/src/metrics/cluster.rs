@@ -1,0 +1,60 @@
+//! Metrics of a balancer whose services come from etcd.
+
+use flowyard_yard::Handle;
+
+use super::text::Page;
+use crate::cluster::Cluster;
+
+/// Writes the metrics; none if the configuration has no `[cluster]`.
+pub(super) fn page(page: &mut Page, yard: &Handle) {
+    let Some(cluster) = yard.control_plane::<Cluster>() else { return };
+    let view = cluster.view();
+    let mut gauge = |name: &str, kind: &str, help: &str, value: f64| {
+        page.metric(name, kind, help);
+        page.sample(name, &[], value);
+    };
+    gauge(
+        "cluster_generation",
+        "gauge",
+        "Gives the generation of the services in use.",
+        view.generation as f64,
+    );
+    gauge(
+        "cluster_seen_generation",
+        "gauge",
+        "Gives the newest generation of services that was seen in etcd.",
+        view.seen as f64,
+    );
+    gauge(
+        "cluster_refused",
+        "gauge",
+        "Is 1 if the newest generation was refused, and 0 if not.",
+        f64::from(u8::from(view.error.is_some())),
+    );
+    gauge(
+        "cluster_refusals_total",
+        "counter",
+        "Counts the generations that were refused.",
+        view.refusals as f64,
+    );
+    gauge(
+        "cluster_from_file",
+        "gauge",
+        "Is 1 if the services in use are those of the file on this machine because etcd had none that could be used at the start.",
+        f64::from(u8::from(view.is_from_file)),
+    );
+    gauge(
+        "cluster_etcd_up",
+        "gauge",
+        "Is 1 if etcd answered the last request, and 0 if not.",
+        f64::from(u8::from(view.unreachable.is_none())),
+    );
+    if let Some(at) = view.answered {
+        gauge(
+            "cluster_etcd_answer_age_seconds",
+            "gauge",
+            "Gives the time since the last answer of etcd.",
+            yard.now().saturating_sub(at) as f64 / 1e9,
+        );
+    }
+}
