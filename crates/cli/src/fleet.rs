@@ -23,7 +23,7 @@ Examples:
 A node writes its status every 5 seconds. Without one for 15 seconds it is silent. The file needs
 only the section [cluster] with 'endpoints'; see docs/fleet.md.")]
 pub(crate) struct Args {
-    /// Configuration whose section [cluster] names etcd
+    /// Configuration whose section 'cluster' names etcd
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
