@@ -2,18 +2,27 @@
 //!
 //! ```text
 //!  kind of port     tap, af_packet: what `offload` leaves on       others: nothing
-//!  work             forward, burn, bridge, route: everything       others: nothing
+//!  work             forward, burn, bridge, route: everything       switch, ipsec: nothing
+//!                   balance: everything that all services can
 //! ```
 //!
 //! What a port passes on is what its kind, its `offload` and the work all allow. A word that asks for
 //! what another of these excludes is an error, which names the reason.
+//!
+//! A reload may change services, but not what running ports pass on: a service that cannot have it needs a restart.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use flowyard_frame::proto;
+use flowyard_lb::Mode;
 use flowyard_ports::live::Carries;
 use toml::Spanned;
 
-use super::{BadChecksumsWord, Config, ConfigError, PortConfig, PortKind, PortOffload, WorkKind};
+use super::{
+    BadChecksumsWord, Config, ConfigError, PortConfig, PortKind, PortOffload, ServiceConfig,
+    WorkKind,
+};
 
 impl PortOffload {
     /// The words with their names.
@@ -25,35 +34,117 @@ impl PortOffload {
 /// The default number of long buffers.
 const LARGE_FRAMES: usize = 256;
 
-impl Config {
-    /// Why no port can pass on unfinished frames: the subject of a sentence, and how to fix it.
-    fn excludes_unfinished(&self) -> Option<(&'static str, &'static str)> {
-        match self.work.get_ref().kind.get_ref() {
-            WorkKind::Switch => Some((
-                "the work \"switch\" changes headers of finished frames only",
-                "remove it, or use the work bridge, route or forward",
-            )),
-            WorkKind::Ipsec => Some((
-                "the work \"ipsec\" protects finished frames only",
-                "remove it, or use the work bridge, route or forward",
-            )),
-            WorkKind::Balance => Some((
-                "the work \"balance\" changes headers of finished frames only",
-                "remove it, or use the work bridge, route or forward",
-            )),
+/// Why a service cannot have long frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whole {
+    /// Their segments would be in a tunnel, for which virtio-net headers have no word.
+    Tunnel,
+    /// The PROXY header makes the first segment longer than the others.
+    Proxy,
+    /// The datagrams of a frame may have connection IDs of several servers.
+    Quic,
+}
+
+impl Whole {
+    /// The reason why long frames that `word` names do not reach `service`.
+    fn of(service: &ServiceConfig, word: &str) -> Option<Self> {
+        let about = match service.proto.into() {
+            proto::TCP => "tso",
+            proto::UDP => "uso",
+            _ => return None, // no frame is to be cut into segments of SCTP
+        };
+        match service.mode.into() {
+            _ if word != about => None,
+            Mode::Ipip | Mode::Gue => Some(Self::Tunnel),
+            _ if service.proxy.is_some() => Some(Self::Proxy),
+            _ if !service.quic.is_empty() => Some(Self::Quic),
             _ => None,
         }
     }
 
+    /// What the service does, and how the user can have long frames.
+    const fn text(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Tunnel => ("puts packets into tunnels", "use the mode dsr, dnat or fullnat"),
+            Self::Proxy => ("inserts a PROXY header into the stream", "remove 'proxy'"),
+            Self::Quic => ("routes each datagram by its connection ID", "remove 'quic'"),
+        }
+    }
+}
+
+/// Why no port can pass on frames of a kind.
+struct Excluded {
+    /// A clause.
+    why: String,
+    fix: String,
+    /// Where the service is named that is the reason.
+    at: Range<usize>,
+}
+
+impl Config {
+    /// Why no port can pass on the unfinished frames that `word` names.
+    fn excludes(&self, word: &str) -> Option<Excluded> {
+        let all = |why: &str| {
+            let fix = "remove it, or use the work bridge, route or forward".to_owned();
+            Some(Excluded { why: why.to_owned(), fix, at: 0..0 })
+        };
+        match self.work.get_ref().kind.get_ref() {
+            WorkKind::Switch => all("the work \"switch\" changes headers of finished frames only"),
+            WorkKind::Ipsec => all("the work \"ipsec\" protects finished frames only"),
+            WorkKind::Balance => {
+                let mut services = self.service.iter().map(Spanned::get_ref);
+                let (service, whole) =
+                    services.find_map(|one| Some((one, Whole::of(one, word)?)))?;
+                let (does, fix) = whole.text();
+                let name = service.name.get_ref();
+                let why = format!(
+                    "the service \"{name}\" {does}, so that long frames are cut in front of it"
+                );
+                let fix = format!("remove '{word}', or {fix}");
+                Some(Excluded { why, fix, at: service.name.span() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The unfinished frames that the work permits.
+    fn permits(&self) -> Carries {
+        let is_free = |word| self.excludes(word).is_none();
+        Carries::new(is_free("csum"), is_free("tso"), is_free("uso"))
+    }
+
+    /// What ports pass on of the frames that their kinds and words allow: what the work permitted when they were opened.
+    fn permitted(&self) -> Carries {
+        self.opened.unwrap_or_else(|| self.permits())
+    }
+
     /// The unfinished frames that `port` passes on.
     pub(crate) fn carries(&self, port: &PortConfig) -> Carries {
-        let can = matches!(port.kind, PortKind::Tap | PortKind::AfPacket);
-        if !can || self.excludes_unfinished().is_some() {
+        if !matches!(port.kind, PortKind::Tap | PortKind::AfPacket) {
             return Carries::NONE;
         }
         let PortOffload { csum, tso, uso } =
             port.offload.as_ref().map(|words| *words.get_ref()).unwrap_or_default();
-        Carries::new(csum.unwrap_or(true), tso.unwrap_or(true), uso.unwrap_or(true))
+        let words = Carries::new(csum.unwrap_or(true), tso.unwrap_or(true), uso.unwrap_or(true));
+        words.and(self.permitted())
+    }
+
+    /// Takes over what ports of the configuration that is running pass on, for a reload.
+    pub fn keep_ports(&mut self, running: &Self) {
+        self.opened = Some(running.permitted());
+    }
+
+    /// Refuses services that cannot have the unfinished frames which the ports of `self` pass on.
+    pub(crate) fn check_carried(&self, new: &Self) -> Result<(), ConfigError> {
+        let carried = self.delivered();
+        let words = [("tso", carried.tso()), ("uso", carried.uso())];
+        for (word, _) in words.into_iter().filter(|(_, is_on)| *is_on) {
+            let Some(Excluded { why, at, .. }) = new.excludes(word) else { continue };
+            let what = format!("ports pass on frames of '{word}', and {why}");
+            let fix = "restart; ports with offload = { tso = false, uso = false } need no restart";
+            return Err(new.error(at, what, fix));
+        }
+        Ok(())
     }
 
     /// The unfinished frames that any port may receive.
@@ -103,11 +194,20 @@ fn check_port(
     offload: &Spanned<PortOffload>,
 ) -> Result<(), ConfigError> {
     let words = *offload.get_ref();
-    let Some((word, _)) = words.words().into_iter().find(|(_, is_on)| *is_on == Some(true)) else {
-        return Ok(());
-    };
     let name = port.name.get_ref();
-    if let Some((why, fix)) = config.excludes_unfinished() {
+    let asked = words.words().into_iter().filter(|(_, is_on)| *is_on == Some(true));
+    for (word, _) in asked {
+        check_word(config, (name, words), (word, offload))?;
+    }
+    Ok(())
+}
+
+fn check_word(
+    config: &Config,
+    (name, words): (&str, PortOffload),
+    (word, offload): (&str, &Spanned<PortOffload>),
+) -> Result<(), ConfigError> {
+    if let Some(Excluded { why, fix, .. }) = config.excludes(word) {
         let what = format!("port \"{name}\" cannot have the offload '{word}': {why}");
         return Err(config.error(offload.span(), what, fix));
     }
@@ -159,6 +259,75 @@ mod tests {
         assert_eq!(carries("", "[work]\nkind = \"switch\""), (Carries::NONE, 0));
         let some = config("", "large_frames = 9", FORWARD).unwrap();
         assert_eq!(some.blueprint().unwrap().large_frames, 9);
+    }
+
+    /// A balancer with services of these modes and protocols, and more keys of each.
+    fn balancer(offload: &str, services: &[(&str, &str, &str)]) -> Result<Config, String> {
+        let one = |(n, (mode, proto, more)): (usize, &(&str, &str, &str))| {
+            format!(
+                "[[service]]\nname = \"s{n}\"\nvip = \"192.0.2.{n}\"\nproto = \"{proto}\"\nport = 80\n\
+                 mode = \"{mode}\"\n{more}\n[[service.backend]]\nname = \"a\"\naddr = \"10.0.1.1\"\n\
+                 server_id = \"01\"\nexit = {{ port = \"a\", next_hop = \"02:00:00:00:00:02\" }}\n"
+            )
+        };
+        let all: String = services.iter().enumerate().map(one).collect();
+        let all = match services.iter().any(|(.., more)| more.contains("quic")) {
+            true => all,
+            false => all.replace("server_id = \"01\"\n", ""),
+        };
+        let work = "[work]\nkind = \"balance\"\n[balance]\nlocal = [\"10.9.0.1\"]\n\
+                    clients = { port = \"a\", next_hop = \"02:00:00:00:00:01\" }\n";
+        config(offload, "", &format!("{work}{all}"))
+    }
+
+    const QUIC: &str = "quic = [{ codepoint = 0, server_id_bytes = 1, nonce_bytes = 6 }]\n";
+
+    #[test]
+    fn a_balancer_passes_on_what_all_of_its_services_can_have() {
+        let all = |csum, tso, uso| Carries::new(csum, tso, uso);
+        for (services, want) in [
+            (&[("dsr", "tcp", ""), ("dnat", "udp", ""), ("fullnat", "tcp", "")][..], Carries::ALL),
+            (&[("dsr", "tcp", ""), ("gue", "sctp", "")], Carries::ALL),
+            (&[("dsr", "tcp", ""), ("ipip", "tcp", "")], all(true, false, true)),
+            (&[("gue", "udp", "")], all(true, true, false)),
+            (&[("fullnat", "tcp", "proxy = \"v2\"")], all(true, false, true)),
+            (&[("dsr", "udp", QUIC)], all(true, true, false)),
+            (&[("gue", "udp", ""), ("gue", "tcp", "")], all(true, false, false)),
+        ] {
+            let config = balancer("", services).unwrap();
+            assert_eq!(config.delivered(), want, "{services:?}");
+            assert_eq!(config.large_frames(), if want.segments() { 256 } else { 0 });
+            for (word, is_on) in [("csum", want.csum()), ("tso", want.tso()), ("uso", want.uso())] {
+                let asked = balancer(&format!("offload = {{ {word} = true }}"), services);
+                assert_eq!(asked.is_ok(), is_on, "{services:?} {word}");
+                if let Err(error) = asked {
+                    assert!(error.contains(&format!("'{word}': the service \"s")), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reload_changes_nothing_that_running_ports_pass_on() {
+        let (plain, tunnel) = ([("dsr", "tcp", "")], [("ipip", "tcp", "")]);
+        let [plain, tunnel] = [plain, tunnel].map(|services| balancer("", &services).unwrap());
+        let error = plain.reload(&tunnel).unwrap_err().to_string();
+        assert!(
+            error.contains("'tso', and the service \"s0\" puts packets into tunnels"),
+            "{error}"
+        );
+        // Ports that do not pass on long frames at the start can have any service later, and again after that.
+        let mut next = plain.clone();
+        tunnel.reload(&next).unwrap();
+        next.keep_ports(&tunnel);
+        assert_eq!(next.delivered(), tunnel.delivered());
+        next.reload(&tunnel).unwrap();
+        // What the first configuration said holds for all later ones.
+        let mut same = plain.clone();
+        same.keep_ports(&plain);
+        assert!(same.reload(&tunnel).is_err());
+        let off = |services| balancer("offload = { tso = false }", services).unwrap();
+        off(&[("dsr", "tcp", "")]).reload(&off(&[("ipip", "tcp", "")])).unwrap();
     }
 
     #[test]

@@ -29,6 +29,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use flowyard_flow::Secret;
+use flowyard_ports::live::Carries;
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::{BadPace, Pace};
 use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
@@ -145,6 +146,9 @@ pub struct Config {
     /// The secret that is used if no seed is written; by default the fixed one.
     #[serde(skip)]
     secret: Secret,
+    /// Of a configuration that is reloaded: what the work permitted when the ports were opened.
+    #[serde(skip)]
+    opened: Option<Carries>,
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,

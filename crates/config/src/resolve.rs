@@ -394,6 +394,7 @@ impl Config {
             };
             return Err(new.error_in(section, what, fix));
         }
+        self.check_carried(new)?;
         rule::check_exact(new)?;
         let (old, entries) = (rule::exact(self)?, rule::exact(new)?);
         let gone = old.iter().filter(|(key, _)| !entries.iter().any(|(new, _)| new == key));

@@ -35,6 +35,7 @@ mod encap;
 mod errors;
 mod exit;
 mod explain;
+mod finish;
 mod forward;
 mod fragments;
 mod fronted;
@@ -107,10 +108,13 @@ impl Work for Balance {
             }
         }
         for lane in others {
+            let (key, bytes) = (batch.keys[lane], batch.frames[lane].len() as u64);
+            if !finish::message(batch, lane, pool) {
+                continue;
+            }
             if self.speaks && self.is_neighbours(batch, lane, pool, now) {
                 continue;
             }
-            let (key, bytes) = (batch.keys[lane], batch.frames[lane].len() as u64);
             self.whose.set(None);
             if self.echoes(batch, lane, pool) {
                 continue;

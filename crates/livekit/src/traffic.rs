@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::net::Net;
+
+/// How long a host tries to connect.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Attempts to accept a connection, 5 ms apart.
+const TRIES: u32 = 1200;
 
 /// Byte `at` of a stream, pseudo-random, so that no two blocks are equal.
 const fn byte(at: u64) -> u8 {
@@ -16,21 +21,65 @@ const fn byte(at: u64) -> u8 {
 
 /// Sends `bytes` bytes by TCP from `a` to `b` at `to`, and checks each byte. Returns the rate in Mbit/s.
 pub fn stream(a: &Net, b: &Net, to: IpAddr, bytes: u64) -> f64 {
-    let listener = b.within(move || TcpListener::bind((to, 0)).unwrap());
-    let to = listener.local_addr().unwrap();
-    let sender = a.spawn(move || {
-        let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
-        let mut at = 0;
-        while at < bytes {
-            let end = (at + (64 << 10)).min(bytes);
-            let block: Vec<u8> = (at..end).map(byte).collect();
-            stream.write_all(&block).unwrap();
-            at = end;
+    let listener = listen(b, to);
+    let to = SocketAddr::new(to, listener.local_addr().unwrap().port());
+    let sender = a.spawn(move || write(&mut connect(to), bytes));
+    let rate = check(&mut accept(&listener), bytes);
+    sender.join().unwrap();
+    rate
+}
+
+/// As [`stream`], but the host that is connected to sends: from `b` to `a`, which connects to `to`.
+pub fn download(a: &Net, b: &Net, to: IpAddr, bytes: u64) -> f64 {
+    let listener = listen(b, to);
+    let to = SocketAddr::new(to, listener.local_addr().unwrap().port());
+    let receiver = a.spawn(move || check(&mut connect(to), bytes));
+    write(&mut accept(&listener), bytes);
+    receiver.join().unwrap()
+}
+
+/// A socket at all addresses of `b` of the family of `to`, as something in between may translate `to`.
+fn listen(b: &Net, to: IpAddr) -> TcpListener {
+    b.within(move || TcpListener::bind((any(to), 0)).unwrap())
+}
+
+/// All addresses of the family of `to`.
+fn any(to: IpAddr) -> IpAddr {
+    if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() }
+}
+
+/// The next connection, for which it waits as long as the other side tries.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    for _ in 0..TRIES {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            return stream;
         }
-    });
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("nobody has connected")
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    TcpStream::connect_timeout(&to, PATIENCE).unwrap()
+}
+
+fn write(stream: &mut TcpStream, bytes: u64) {
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut at = 0;
+    while at < bytes {
+        let end = (at + (64 << 10)).min(bytes);
+        let block: Vec<u8> = (at..end).map(byte).collect();
+        stream.write_all(&block).unwrap();
+        at = end;
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+}
+
+/// Reads the bytes, and checks them. Returns the rate in Mbit/s.
+fn check(stream: &mut TcpStream, bytes: u64) -> f64 {
     let clock = crate::clock();
-    let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let (mut at, mut buffer, began) = (0, vec![0; 256 << 10], clock());
     loop {
@@ -44,7 +93,6 @@ pub fn stream(a: &Net, b: &Net, to: IpAddr, bytes: u64) -> f64 {
         assert!(buffer[..len].iter().zip(at..).all(|(got, at)| *got == byte(at)), "at {at}");
         at += len as u64;
     }
-    sender.join().unwrap();
     assert_eq!(at, bytes);
     bytes as f64 * 8e3 / (clock() - began) as f64
 }
@@ -83,7 +131,7 @@ impl Datagrams {
         let all = self.flows * self.count;
         let receiver = b.spawn(move || receive(&listening.0, all, &over));
         a.within(move || {
-            let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() };
+            let any = any(self.to);
             let sockets: Vec<_> =
                 (0..self.flows).map(|_| UdpSocket::bind((any, 0)).unwrap()).collect();
             let mut data = vec![0; self.bytes];

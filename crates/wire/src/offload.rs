@@ -220,6 +220,14 @@ impl Offload {
         }
     }
 
+    /// The length of the longest frame that a frame of `len` bytes becomes.
+    #[must_use]
+    #[inline]
+    pub const fn longest(self, len: usize) -> usize {
+        let most = self.headers_len() + self.segment_bytes as usize;
+        if self.segment_bytes == 0 || len < most { len } else { most }
+    }
+
     /// The offload after `by` bytes were added in front of the transport header, or removed if `by` is
     /// negative. `None` if the header would leave the range of the offsets; then the caller drops the frame or
     /// cuts it first.

@@ -1,7 +1,7 @@
 //! Long frames and partial checksums between hosts: they pass whole where both ports carry them, and leave finished where
 //! one does not.
 //!
-//! `offload_rate` is a measurement, not a test:
+//! `offload_rate` and `balanced_rate` are measurements, not tests:
 //! `FLOWYARD_LIVE=1 cargo test --release -p flowyard-config --test interfaces offload_rate -- --ignored --nocapture`
 //!
 //! ```text
@@ -24,7 +24,7 @@ use flowyard_yard::run::Outcome;
 use crate::yard::{Live, drops_but};
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
 use flowyard_livekit::net::{Net, alone};
-use flowyard_livekit::traffic::{Datagrams, stream};
+use flowyard_livekit::traffic::{Datagrams, download, stream};
 use flowyard_testkit::harness::Need;
 use flowyard_yard::DropReason;
 
@@ -35,7 +35,10 @@ flowyard_testkit::tests! {
     few_buffers_for_long_frames_are_enough needs [crate::NAMESPACES],
     a_port_without_offloads_transmits_finished_frames needs [crate::NAMESPACES, Need::Program("tcpdump")],
     a_router_passes_long_frames needs [crate::NAMESPACES],
+    a_balancer_passes_long_frames needs [crate::NAMESPACES],
+    a_balancer_in_front_of_a_wire_transmits_finished_frames needs [crate::NAMESPACES],
     offload_rate on_demand "a measurement",
+    balanced_rate on_demand "a measurement",
 }
 
 const OFF: &str = "offload = { csum = false }";
@@ -169,14 +172,16 @@ fn a_port_without_offloads_transmits_finished_frames() {
     assert!(seen > 10_000, "{seen} frames with good checksums");
 }
 
+/// The MAC address of an interface.
+fn mac(net: &Net, name: &str) -> String {
+    let line = format!("ip -o link show {name} | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
+    net.sh(&line).trim().to_owned()
+}
+
 /// A router between two networks: the time to live changes, and nothing else.
 fn a_router_passes_long_frames() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Packet));
-    let mac = |net: &Net, name: &str| {
-        let line = format!("ip -o link show {name} | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
-        net.sh(&line).trim().to_owned()
-    };
     let (a, b) = (mac(&line.a, "va"), mac(&line.b, "vd"));
     let route = |prefix: &str, port: &str, to: &str| {
         format!("[[work.route]]\nprefix = \"{prefix}\"\nport = \"{port}\"\nnext_hop = \"{to}\"\n")
@@ -200,6 +205,105 @@ fn a_router_passes_long_frames() {
     let about = [DropReason::Filtered, DropReason::NotIp];
     let outcome = traffic(&line, live, &about);
     assert!(mean(&outcome) > 3000, "{} bytes on average", mean(&outcome));
+}
+
+/// The VIPs, and the addresses from which backends see FullNAT connections come.
+const VIPS: [&str; 2] = ["10.9.8.1", "fd09:8::1"];
+const LOCAL: [&str; 2] = ["10.9.0.9", "fd09::9"];
+const CLIENTS: [&str; 2] = ["10.9.0.1", "fd09::1"];
+/// The MAC addresses of the balancer.
+const PORTS: [&str; 2] = ["02:00:00:00:01:01", "02:00:00:00:01:02"];
+
+/// Starts a balancer whose backend is the second host. `words` are for the ports of clients and of the backend.
+fn balancer(line: &Line, mode: &str, words: [&str; 2]) -> Live {
+    let kind = |n: usize| {
+        let (from, to) = (["west", "east"][n], PORTS[n]);
+        (
+            format!("name = \"{from}\"\n"),
+            format!("name = \"{from}\"\nmac = \"{to}\"\n{}\n", words[n]),
+        )
+    };
+    let text = line.plan.text();
+    let text = text[..text.find("[work]").unwrap()].to_owned();
+    let text = [kind(0), kind(1)].iter().fold(text, |text, (from, to)| text.replace(from, to));
+    // The interface of the first host that the tap makes does not exist yet.
+    let client =
+        if line.plan.kind == Kind::Tap { "02:00:00:00:00:aa".into() } else { mac(&line.a, "va") };
+    let service = |n: usize| {
+        format!(
+            "[[service]]\nname = \"s{n}\"\nvip = \"{}\"\nproto = \"tcp\"\nport = \"1-65535\"\nmode = \"{mode}\"\n\
+             [[service.backend]]\nname = \"b\"\naddr = \"{}\"\nexit = {{ port = \"east\", next_hop = \"{}\" }}\n",
+            VIPS[n],
+            ips()[n],
+            mac(&line.b, "vd")
+        )
+    };
+    let text = format!(
+        "{text}[work]\nkind = \"balance\"\n[balance]\nclients = {{ port = \"west\", next_hop = \"{client}\" }}\n\
+         local = [\"{}\", \"{}\"]\npass = {{ west = \"east\", east = \"west\" }}\n{}{}",
+        LOCAL[0],
+        LOCAL[1],
+        service(0),
+        service(1)
+    );
+    let live = Live::start(line.yard(), &text);
+    line.set_up_tap();
+    for n in 0..2 {
+        let (near, at, bits) = (line.near(), VIPS[n], [32, 128][n]);
+        line.a.sh(&format!("ip route replace {at}/{bits} dev {near}"));
+        line.a.sh(&format!("ip neigh replace {at} lladdr {} dev {near} nud permanent", PORTS[0]));
+        if mode == "dsr" {
+            line.b.sh(&format!("ip addr replace {at}/{bits} dev lo"));
+            continue;
+        }
+        // Replies go to the balancer, although the client is on the same link.
+        for to in [CLIENTS[n], LOCAL[n]] {
+            line.b.sh(&format!("ip neigh replace {to} lladdr {} dev vd nud permanent", PORTS[1]));
+        }
+    }
+    live
+}
+
+/// Streams through a balancer in both directions, whole, and no wrong checksum at either host.
+fn balanced(kind: Kind, mode: &str, words: [&str; 2]) -> Outcome {
+    let line = Line::new(Plan::of(kind));
+    let live = balancer(&line, mode, words);
+    for to in VIPS.map(|vip| vip.parse().unwrap()) {
+        let up = stream(&line.a, &line.b, to, 16 << 20);
+        let down = download(&line.a, &line.b, to, 16 << 20);
+        flowyard_testkit::note!("{kind:?} {mode} {words:?}: {to} {up:.0} Mbit/s, back {down:.0}");
+    }
+    assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+    let outcome = live.stop();
+    let drops = outcome.total().drops;
+    assert_eq!(drops_but(&outcome, &[DropReason::Overrun]), 0, "{drops:?}");
+    outcome
+}
+
+/// Headers are changed, and frames stay as long as they came.
+fn a_balancer_passes_long_frames() {
+    let _alone = alone();
+    for kind in [Kind::Packet, Kind::Tap] {
+        for mode in ["dsr", "dnat", "fullnat"] {
+            let outcome = balanced(kind, mode, ["", ""]);
+            assert!(mean(&outcome) > 3000, "{} bytes on average", mean(&outcome));
+            let total = outcome.total();
+            assert_eq!((total.tx_cut, total.tx_checksums), (0, 0), "{total:?}");
+        }
+    }
+}
+
+/// The host behind a port that finishes frames verifies each checksum. So does the client, whose port does so next.
+fn a_balancer_in_front_of_a_wire_transmits_finished_frames() {
+    let _alone = alone();
+    for kind in [Kind::Packet, Kind::Tap] {
+        for mode in ["dsr", "dnat", "fullnat"] {
+            for words in [["", OFF], [OFF, ""]] {
+                let total = balanced(kind, mode, words).total();
+                assert!(total.tx_cut > 50 && total.tx_segments > 5 * total.tx_cut, "{total:?}");
+            }
+        }
+    }
 }
 
 /// One run of iperf3.
@@ -238,6 +342,32 @@ fn iperf(line: &Line, to: IpAddr, seconds: u32) -> Run {
         rest.split([',', '}', '\n']).next().unwrap().trim().parse().unwrap()
     };
     Run { rate: field("bits_per_second") / 1e9, cost: spent / (field("bytes") / 1e6) }
+}
+
+/// iperf3 from a client through a balancer, with `dsr` and with `fullnat`, offloads on and off in turn.
+fn balanced_rate() {
+    let _alone = alone();
+    let mut all: BTreeMap<(&str, &str), Vec<Run>> = BTreeMap::new();
+    for round in 0..5 {
+        for turn in 0..4 {
+            let at = (turn + round) % 4;
+            let (mode, words) = (["dsr", "fullnat"][at / 2], ["", OFF][at % 2]);
+            let line = Line::new(Plan::of(Kind::Packet));
+            let live = balancer(&line, mode, [words; 2]);
+            for to in VIPS {
+                let run = iperf(&line, to.parse().unwrap(), 3);
+                flowyard_testkit::note!("  {mode} '{words}' {to}: {run:.2?}");
+                all.entry((mode, words)).or_default().push(run);
+            }
+            assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+            live.stop();
+        }
+    }
+    for ((mode, words), runs) in &mut all {
+        runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        let middle = runs[runs.len() / 2];
+        flowyard_testkit::note!("{mode} '{words}': median of {}: {middle:.2?}", runs.len());
+    }
 }
 
 const WAYS: [(&str, Option<(Kind, bool)>); 5] = [

@@ -3,7 +3,7 @@
 //!
 //! There is no error about an ICMP error, about a fragment other than the first, or about a packet from or
 //! to a group address (RFC 1122 section 3.2.2, RFC 4443 section 2.4). A core sends at most a thousand errors
-//! a second.
+//! a second. An error quotes the packet as it would have been on a wire: of a frame that is to be cut, the first segment.
 
 use std::net::IpAddr;
 
@@ -12,6 +12,7 @@ use flowyard_wire::checksum::{self, Sum};
 
 use super::balance::Balance;
 use super::exit::leave;
+use super::finish::first_segment;
 use super::rewrite::Packet;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
@@ -52,7 +53,7 @@ impl Balance {
         let Some(l3) = l3.filter(|_| self.allowance.take(self.now)) else {
             return refuse(batch, lane, reason);
         };
-        match answer(frame, pool, l3, v6, from, wrong) {
+        match first_segment(frame, pool) && answer(frame, pool, l3, v6, from, wrong) {
             true => leave(batch, lane, key.in_port),
             false => refuse(batch, lane, reason),
         }

@@ -27,10 +27,12 @@ impl Balance {
         };
         if let Some(reply) = found {
             let Reply { vip, port, dst, home, proxied, mac } = reply;
-            let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
-            else {
+            let frame = &mut batch.frames[lane];
+            let offload = pool.meta(frame).offload;
+            let Some(packet) = Packet::new(pool.bytes_mut(frame), &key) else {
                 return refuse(batch, lane, DropReason::Malformed);
             };
+            let mut packet = packet.with_offload(offload);
             if packet.is_routed() {
                 return refuse(batch, lane, DropReason::Malformed);
             }

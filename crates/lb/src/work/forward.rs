@@ -9,9 +9,11 @@ use super::answers::Wrong;
 use super::balance::Balance;
 use super::encap;
 use super::exit::out;
+use super::finish;
 use super::rewrite::{Packet, Side};
 use super::way::Way;
 use flowyard_pool::Pool;
+use flowyard_wire::Offload;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
@@ -27,9 +29,11 @@ impl Balance {
     ) {
         let key = batch.keys[lane];
         let frame = &mut batch.frames[lane];
-        let Some(mut packet) = Packet::new(pool.bytes_mut(frame), &key) else {
+        let offload = pool.meta(frame).offload;
+        let Some(packet) = Packet::new(pool.bytes_mut(frame), &key) else {
             return refuse(batch, lane, DropReason::Malformed);
         };
+        let mut packet = packet.with_offload(offload);
         if key.fragment() != Frag::Later {
             way = self.by_connection_id(&packet, &key, way);
         }
@@ -54,7 +58,7 @@ impl Balance {
         }
         let overhead = target.mode.overhead(target.addr.is_ipv6());
         if let Some(mtu) = self.mtu(target, service.mtu)
-            && packet.ip_len() + overhead > mtu
+            && packet.longest(offload) + overhead > mtu
         {
             if !packet.may_not_be_cut() {
                 return refuse(batch, lane, DropReason::TooLong);
@@ -70,7 +74,7 @@ impl Balance {
             let Some(longer) = Packet::new(pool.bytes_mut(frame), &key) else {
                 return refuse(batch, lane, DropReason::Malformed);
             };
-            packet = longer;
+            packet = longer.with_offload(offload);
         }
         let done = match target.mode {
             Mode::Dsr => true,
@@ -84,7 +88,7 @@ impl Balance {
             }
             Mode::Ipip | Mode::Gue => {
                 let l3 = packet.l3;
-                if let Err(reason) = self.tunnel(frame, pool, l3, target, hash) {
+                if let Err(reason) = self.tunnel((frame, offload), pool, l3, target, hash) {
                     return refuse(batch, lane, reason);
                 }
                 true
@@ -115,13 +119,17 @@ impl Balance {
     /// Puts the packet at `l3` into a tunnel to a backend.
     fn tunnel(
         &self,
-        frame: &mut Frame,
+        (frame, offload): (&mut Frame, Offload),
         pool: &Pool,
         l3: usize,
         target: &Target,
         hash: u64,
     ) -> Result<(), DropReason> {
         let source = self.locals.source(target.addr.is_ipv6()).ok_or(DropReason::NoRoute)?;
+        // Ports pass on no long frames to tunnels; the checksum is part of that of a UDP tunnel over IPv6.
+        if !offload.is_none() && !finish::complete(frame, pool) {
+            return Err(DropReason::TooLong);
+        }
         match encap::wrap(frame, pool, l3, target.mode, (source, target.addr), hash) {
             true => Ok(()),
             false => Err(DropReason::TooLong),

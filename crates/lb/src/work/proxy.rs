@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use crate::{ConnKey, Proxied, State, Step};
 use flowyard_frame::{FlowKey, Frag, Frame};
 use flowyard_wire::checksum::Sum;
-use flowyard_wire::{Net, edit};
+use flowyard_wire::{Net, Segment, edit};
 
 use super::balance::Balance;
 use super::rewrite::Packet;
@@ -77,7 +77,12 @@ impl Balance {
         if key.fragment() != Frag::No {
             return Err(DropReason::Fragment);
         }
-        let mut packet = Packet::new(pool.bytes_mut(frame), key).ok_or(DropReason::Malformed)?;
+        let offload = pool.meta(frame).offload;
+        if offload.segment != Segment::None {
+            return Err(DropReason::TooLong); // ports cut such frames when they receive them
+        }
+        let packet = Packet::new(pool.bytes_mut(frame), key).ok_or(DropReason::Malformed)?;
+        let mut packet = packet.with_offload(offload);
         let payload = packet.tcp_payload().ok_or(DropReason::Malformed)?;
         let (l3, at, seq) = (packet.l3, packet.l4 + 4, packet.long(packet.l4 + 4));
         let n = len(packet.v6);

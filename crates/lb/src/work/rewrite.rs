@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use flowyard_frame::{FlowKey, Frag, proto};
 use flowyard_wire::checksum::Sum;
 use flowyard_wire::edit::{self, tags};
-use flowyard_wire::{Headers, LinkType, Net};
+use flowyard_wire::{Headers, LinkType, Net, Offload};
 
 pub(super) use flowyard_wire::edit::Side;
 
@@ -25,6 +25,8 @@ pub(super) struct Packet<'a> {
     /// Whether the destination MAC address is a group address.
     pub(super) to_group: bool,
     frag: Frag,
+    /// Whether the transport checksum is partial.
+    is_partial: bool,
 }
 
 impl<'a> Packet<'a> {
@@ -68,7 +70,15 @@ impl<'a> Packet<'a> {
             v6,
             to_group,
             frag,
+            is_partial: false,
         })
+    }
+
+    /// The packet in a frame of which `offload` is left to do: a partial checksum follows addresses only.
+    #[inline]
+    pub(super) const fn with_offload(self, offload: Offload) -> Self {
+        let start = offload.checksum_start as usize;
+        Self { is_partial: offload.has(Offload::PARTIAL) && self.l3 + self.l4 == start, ..self }
     }
 
     /// Where the headers are in `bytes`. This is computed where it is used: most packets need little of it.
@@ -82,7 +92,7 @@ impl<'a> Packet<'a> {
             proto: self.proto,
             is_whole: matches!(self.frag, Frag::No),
             covers: [true; 2], // other packets are refused, see `is_routed`
-            is_partial: false,
+            is_partial: self.is_partial,
         }
     }
 
@@ -94,6 +104,12 @@ impl<'a> Packet<'a> {
     /// Length of the packet in bytes.
     pub(super) const fn ip_len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Length in bytes of the longest packet that comes on a wire of a frame with this offload.
+    #[inline]
+    pub(super) const fn longest(&self, offload: Offload) -> usize {
+        offload.longest(self.l3 + self.bytes.len()).saturating_sub(self.l3)
     }
 
     /// Whether the packet is a fragment other than the first.

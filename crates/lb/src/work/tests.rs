@@ -322,6 +322,7 @@ mod operate;
 mod ports;
 mod present;
 mod replies;
+mod unfinished;
 
 use errors::error_about;
 pub(super) use errors::error_quoting;

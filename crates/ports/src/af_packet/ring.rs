@@ -7,11 +7,10 @@ use std::sync::Arc;
 use libc::{SOL_PACKET, tpacket_req, tpacket2_hdr};
 
 use flowyard_wire::segment::Cut;
-use flowyard_wire::{Offload, Segment};
+use flowyard_wire::{Offload, Segment, offload};
 
 use super::sys::Slots;
 use super::{CAPABILITY, address, packet_socket};
-use crate::live::offload;
 use crate::live::sys::{self, Mapping};
 use crate::live::{Interface, OpenError};
 
@@ -372,9 +371,8 @@ impl Seen<'_> {
             }
             None => {
                 plain.copy_from_slice(self.data);
-                if let Some(offload) = self.offload.filter(|all| all.has(Offload::PARTIAL)) {
-                    let (start, offset) = (offload.checksum_start, offload.checksum_offset);
-                    offload::complete(plain, start.into(), offset.into());
+                if let Some(all) = self.offload.filter(|all| all.has(Offload::PARTIAL)) {
+                    offload::complete(plain, all);
                 }
             }
         }

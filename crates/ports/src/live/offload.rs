@@ -1,4 +1,5 @@
-//! Checksums that a sender has left to an adapter, in software. [`flowyard_wire::segment`] cuts long frames.
+//! Checksums that a sender has left to an adapter without a virtio-net header, in software. [`flowyard_wire::offload`]
+//! completes those that such a header describes.
 //!
 //! The kernel passes frames between local interfaces before their checksums are complete. Frames that leave flowyard
 //! must look as they would on a wire, unless the receiver accepts unfinished ones.
@@ -7,22 +8,8 @@
 //! Thread-safety: pure functions.
 
 use flowyard_frame::proto;
-use flowyard_wire::checksum::{Sum, transport_checksum};
+use flowyard_wire::checksum::transport_checksum;
 use flowyard_wire::{Headers, LinkType};
-
-/// Completes the checksum over the bytes from `start` on, stored at `start + offset`. Returns false
-/// if it does not lie in the frame.
-pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
-    if frame.len() < start + offset + 2 {
-        return false;
-    }
-    let sum = match Sum::ZERO.bytes(&frame[start..]).finish() {
-        0 => 0xffff, // RFC 768: zero means no checksum
-        sum => sum,
-    };
-    frame[start + offset..][..2].copy_from_slice(&sum.to_be_bytes());
-    true
-}
 
 /// Recomputes the checksum of TCP or UDP, whatever the field contains, for frames whose sender may
 /// have left it to an adapter without saying so. Returns whether there is a checksum: not in a

@@ -16,12 +16,11 @@
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Lanes, Nanos, To};
 use flowyard_pool::{Meta, Pool};
 use flowyard_wire::segment::Cut;
-use flowyard_wire::{Offload, Segment};
+use flowyard_wire::{Offload, Segment, offload};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Finished, Tx, refuse};
 
 use crate::live::Carries;
-use crate::live::offload::complete;
 
 /// The transmitting half of a port, with finished frames.
 pub struct Finish {
@@ -61,8 +60,7 @@ impl Finish {
     /// Completes the checksum of a frame that is not cut.
     #[cold]
     fn complete(&mut self, frame: &mut Frame, meta: Meta, pool: &Pool) {
-        let (start, offset) = (meta.offload.checksum_start, meta.offload.checksum_offset);
-        complete(pool.bytes_mut(frame), start.into(), offset.into());
+        offload::complete(pool.bytes_mut(frame), meta.offload);
         pool.set_meta(frame, Meta { offload: Offload::NONE, ..meta });
         self.finished.checksums += 1;
     }

@@ -56,6 +56,8 @@ proptest! {
         let frame = if offload.has(Offload::PARTIAL) { stack.partial() } else { stack.frame() };
         let want: Vec<_> = stack.segments(size.into(), fixed).iter().map(Stack::frame).collect();
         prop_assert_eq!(offload.segments(frame.len()), want.len());
+        prop_assert_eq!(Some(offload.longest(frame.len())), want.iter().map(Vec::len).max());
+        prop_assert_eq!(Offload::NONE.longest(frame.len()), frame.len());
         prop_assert_eq!(cut(&frame, offload), want);
     }
 

@@ -134,6 +134,33 @@ fn what_leaves_is_finished_complete_and_in_order() {
     }
 }
 
+/// The checksum of SCTP is a CRC of four bytes.
+#[test]
+fn a_checksum_of_sctp_is_completed() {
+    let mut pool = Pool::new(4, 2000);
+    let sent = Sent::default();
+    let inner = Uneven { rng: Rng::new(1), sent: Arc::clone(&sent), refuses: None };
+    let mut port = Finish::new(Box::new(inner), Carries::NONE, pool.share());
+    let ends = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+    let key = FlowKey::five_tuple(proto::SCTP, ends[0], 7, ends[1], 80);
+    let whole = Build::new(&key).payload(&[5; 90]).bytes();
+    let mut bytes = whole.clone();
+    bytes[34 + 8..34 + 12].fill(0);
+    let (flags, checksum_start, checksum_offset) = (Offload::PARTIAL, 34, 8);
+    let offload = Offload { flags, checksum_start, checksum_offset, ..Offload::NONE };
+    let mut batch = Batch::default();
+    batch.push(pool.copy(&bytes, Meta { offload, ..Meta::default() }).unwrap(), key).unwrap();
+    batch.actions[0].to = To::Port(1);
+    let mut left = batch.lanes();
+    while !left.is_empty() {
+        left = port.tx(&mut batch, left, &pool, 0);
+    }
+    let verdict = Headers::parse(LinkType::Ethernet, &whole).transport_checksum(&whole);
+    assert_eq!((verdict, port.finished().checksums), (Verdict::Good, 1));
+    assert_eq!(*sent.lock().unwrap(), [whole]);
+    pool.put_batch(&mut batch);
+}
+
 /// A frame of which a segment is refused counts as one drop, and no segment follows.
 #[test]
 fn a_refused_segment_refuses_its_frame() {
