@@ -1,13 +1,13 @@
 //! `flowyard fleet`: the balancers that share their services by etcd, by the statuses that they write there.
 
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
 
 use flowyard_config::ClusterConfig;
 use flowyard_operate::cluster::Etcd;
 use flowyard_operate::cluster::fleet::{Fleet, FleetError, Node, NodeState};
 use flowyard_report::{Cell, Column, Table, Tone};
 
+use crate::clock;
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
@@ -34,8 +34,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let config = ClusterConfig::read(&args.config).map_err(bad_input)?;
-    let mut etcd = Etcd::new(&config, crate::clock::new()).map_err(bad_input)?;
-    let fleet = Fleet::read(&mut etcd, &config, unix()).map_err(|error| match error {
+    let mut etcd = Etcd::new(&config, clock::new()).map_err(bad_input)?;
+    let fleet = Fleet::read(&mut etcd, &config, clock::unix()).map_err(|error| match error {
         FleetError::Etcd(error) => Stop::Failed(error.into()),
         error @ FleetError::Status { .. } => bad_input(error),
     })?;
@@ -43,14 +43,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return output::json(SCHEMA, &fleet);
     }
     output::text(&text(&fleet))
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the age of a status is the difference to the date in it"
-)]
-fn unix() -> u64 {
-    std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_secs())
 }
 
 fn text(fleet: &Fleet) -> String {

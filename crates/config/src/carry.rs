@@ -36,7 +36,7 @@ const LARGE_FRAMES: usize = 256;
 
 /// Why a service cannot have long frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whole {
+enum NoLongFrames {
     /// Their segments would be in a tunnel, for which virtio-net headers have no word.
     Tunnel,
     /// The PROXY header makes the first segment longer than the others.
@@ -45,7 +45,7 @@ enum Whole {
     Quic,
 }
 
-impl Whole {
+impl NoLongFrames {
     /// The reason why long frames that `word` names do not reach `service`.
     fn of(service: &ServiceConfig, word: &str) -> Option<Self> {
         let about = match service.proto.into() {
@@ -93,9 +93,9 @@ impl Config {
             WorkKind::Ipsec => all("the work \"ipsec\" protects finished frames only"),
             WorkKind::Balance => {
                 let mut services = self.service.iter().map(Spanned::get_ref);
-                let (service, whole) =
-                    services.find_map(|one| Some((one, Whole::of(one, word)?)))?;
-                let (does, fix) = whole.text();
+                let (service, reason) =
+                    services.find_map(|one| Some((one, NoLongFrames::of(one, word)?)))?;
+                let (does, fix) = reason.text();
                 let name = service.name.get_ref();
                 let why = format!(
                     "the service \"{name}\" {does}, so that long frames are cut in front of it"
@@ -115,7 +115,7 @@ impl Config {
 
     /// What ports pass on of the frames that their kinds and words allow: what the work permitted when they were opened.
     fn permitted(&self) -> Carries {
-        self.opened.unwrap_or_else(|| self.permits())
+        self.permitted_at_start.unwrap_or_else(|| self.permits())
     }
 
     /// The unfinished frames that `port` passes on.
@@ -130,8 +130,8 @@ impl Config {
     }
 
     /// Takes over what ports of the configuration that is running pass on, for a reload.
-    pub fn keep_ports(&mut self, running: &Self) {
-        self.opened = Some(running.permitted());
+    pub fn keep_offloads(&mut self, running: &Self) {
+        self.permitted_at_start = Some(running.permitted());
     }
 
     /// Refuses services that cannot have the unfinished frames which the ports of `self` pass on.
@@ -319,12 +319,12 @@ mod tests {
         // Ports that do not pass on long frames at the start can have any service later, and again after that.
         let mut next = plain.clone();
         tunnel.reload(&next).unwrap();
-        next.keep_ports(&tunnel);
+        next.keep_offloads(&tunnel);
         assert_eq!(next.delivered(), tunnel.delivered());
         next.reload(&tunnel).unwrap();
         // What the first configuration said holds for all later ones.
         let mut same = plain.clone();
-        same.keep_ports(&plain);
+        same.keep_offloads(&plain);
         assert!(same.reload(&tunnel).is_err());
         let off = |services| balancer("offload = { tso = false }", services).unwrap();
         off(&[("dsr", "tcp", "")]).reload(&off(&[("ipip", "tcp", "")])).unwrap();

@@ -88,7 +88,6 @@ impl Config {
         let (name, text) = self.source.first();
         let mut new = Self::compose(name, text, prefix, fragments)?;
         new.keep_secret(self);
-        new.opened = self.opened;
         new.ender = self.ender.clone();
         // Only the pace is changed after a file is read.
         new.port = self.port.clone();

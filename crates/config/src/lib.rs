@@ -148,7 +148,7 @@ pub struct Config {
     secret: Secret,
     /// Of a configuration that is reloaded: what the work permitted when the ports were opened.
     #[serde(skip)]
-    opened: Option<Carries>,
+    permitted_at_start: Option<Carries>,
     /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,

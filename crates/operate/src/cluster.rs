@@ -33,9 +33,9 @@ mod watch;
 
 pub use etcd::{Etcd, EtcdError};
 pub use login::OpenError;
-pub use poll::{Found, Poller};
-pub use state::{State, StateError};
-pub use watch::{Unix, Watched, Watcher, first};
+pub use poll::{Found, Poller, place};
+pub use state::{StateError, StateFile};
+pub use watch::{UnixClock, Watcher, WatcherSettings, first_poll};
 
 /// The services of a generation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -6,26 +6,27 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use flowyard_config::{ClusterConfig, Config, ConfigError};
 use flowyard_operate::cluster::{
-    Cluster, Etcd, Found, Poller, Snapshot, State, Watched, Watcher, first,
+    self, Cluster, Etcd, Found, Poller, Snapshot, StateFile, Watcher, WatcherSettings, first_poll,
 };
 use flowyard_yard::{Clock, Handle};
 
+use crate::clock;
 use crate::stop::{Stop, bad_input, failed};
 
 /// The services of a run, before it starts.
 pub(super) struct Joined {
     pub(super) shared: Arc<Cluster>,
-    watched: Watched,
+    watched: WatcherSettings,
 }
 
 /// The prefix of keys, as it stands before them in messages.
 pub(super) fn place(config: &Config) -> String {
     let cluster = config.cluster();
-    cluster.map_or_else(String::new, |cluster| format!("etcd:{}", cluster.prefix.get_ref()))
+    cluster.map_or_else(String::new, |cluster| cluster::place(cluster.prefix.get_ref()))
 }
 
 /// The configuration with these services.
@@ -40,11 +41,11 @@ pub(super) fn join(config: &mut Config, clock: &Clock) -> Result<Option<Joined>,
     };
     let etcd = Etcd::new(&cluster, Arc::clone(clock)).map_err(bad_input)?;
     let mut poller = Poller::new(etcd, cluster.prefix.get_ref());
-    let state = State::new(cluster.state(), cluster.prefix.get_ref());
+    let state = StateFile::new(cluster.state(), cluster.prefix.get_ref());
     let saved = state.load();
     let shared = Arc::<Cluster>::default();
     let patience = Duration::from_millis(*cluster.timeout_ms.get_ref());
-    let found = first(&poller, clock, patience);
+    let found = first_poll(&poller, clock, patience);
     let found = found.map(|(asked, found)| {
         poller = asked;
         found
@@ -116,22 +117,19 @@ fn choose(
     Ok(config)
 }
 
-#[allow(clippy::disallowed_methods, reason = "statuses have the date at which they were written")]
 fn watched(
     cluster: &ClusterConfig,
     poller: Poller,
-    state: State,
+    state: StateFile,
     saved: Option<Snapshot>,
-) -> Watched {
-    let unix =
-        || std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_secs());
-    Watched {
+) -> WatcherSettings {
+    WatcherSettings {
         node: cluster.node().into(),
         poller,
         every: Duration::from_millis(*cluster.poll_ms.get_ref()),
         state,
         saved,
-        unix: Box::new(unix),
+        unix: Box::new(clock::unix),
     }
 }
 

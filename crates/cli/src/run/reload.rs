@@ -65,7 +65,7 @@ impl Reload {
                 Cause::Services(snapshot) => cluster::compose(&old, snapshot).map_err(bad_input),
             };
             let done = new.map_err(|stop| stop.to_string()).and_then(|mut new| {
-                new.keep_ports(&old);
+                new.keep_offloads(&old);
                 let reload = old.reload(&new).map_err(|error| error.to_string())?;
                 if is_over.load(Ordering::Acquire) {
                     return Err("the instance ends".into());

@@ -13,6 +13,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
+
+use crate::health::RecordType;
+
 use super::{Backend, Check, ImportError, Imported, Service, choice, persistence, quoted, weight};
 
 /// The deepest nesting of blocks; keepalived's own has four.
@@ -325,9 +330,6 @@ fn real_server(
     Ok(())
 }
 
-/// The types of records that a check of kind `dns` can ask for.
-const RECORDS: [&str; 9] = ["a", "ns", "cname", "soa", "ptr", "mx", "txt", "aaaa", "srv"];
-
 /// A check; `None` if flowyard has none of its kind, which is reported.
 fn check(
     imported: &mut Imported,
@@ -377,12 +379,9 @@ fn check(
             }
             ("type", "dns") => {
                 let name = statement.value(1).unwrap_or_default().to_ascii_lowercase();
-                match RECORDS.contains(&name.as_str()) {
-                    true => check.keys.push(("type", quoted(&name))),
-                    false => imported.note(
-                        line,
-                        format!("records of type {name} are not asked for, but those of type soa"),
-                    ),
+                match RecordType::deserialize(StrDeserializer::<Error>::new(&name)) {
+                    Ok(_) => check.keys.push(("type", quoted(&name))),
+                    Err(_) => imported.note(line, format!("records of type '{name}' cannot be asked for; the check asks for type soa")),
                 }
             }
             ("name", "dns") => {

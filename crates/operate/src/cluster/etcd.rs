@@ -11,8 +11,7 @@
 //!
 //! Thread-safety: used by one thread at a time.
 
-use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -244,14 +243,10 @@ impl Etcd {
         let Some(config) = &self.login.tls else {
             return Err(unreachable("TLS is not set up".into()));
         };
-        let name = match endpoint.host.parse() {
-            Ok(addr) => tls::name(None, addr),
-            Err(_) => tls::name(Some(&endpoint.host), std::net::Ipv4Addr::UNSPECIFIED.into()),
-        };
-        let name = name.map_err(|fault| unreachable(fault.to_string()))?;
-        let connection = rustls::ClientConnection::new(Arc::clone(config), name);
-        let connection = connection.map_err(|error| unreachable(error.to_string()))?;
-        let stream = rustls::StreamOwned::new(connection, plain);
+        let addr = plain.stream.peer_addr().map_err(told)?.ip();
+        let name = endpoint.host.parse::<IpAddr>().is_err().then_some(endpoint.host.as_str());
+        let stream = tls::stream(config, name, addr, plain);
+        let stream = stream.map_err(|fault| unreachable(fault.to_string()))?;
         http::post(stream, &host, path, token, body).map_err(told)
     }
 

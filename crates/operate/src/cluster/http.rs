@@ -2,9 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use httparse::{EMPTY_HEADER, Response, Status};
-
-use crate::health::http::{FIELDS, dechunk, lenient};
+use crate::health::http::response;
 
 /// The longest answer, in bytes. Values are 4/3 as long in base64, and a configuration has at most 16 MiB.
 pub(super) const LONGEST: usize = 32 << 20;
@@ -50,28 +48,8 @@ pub(super) fn post(
             return Err(io::Error::other("the answer has more than 32 MiB"));
         }
     }
-    parse(&answer).ok_or_else(|| io::Error::other("the answer is not HTTP/1"))
-}
-
-fn parse(answer: &[u8]) -> Option<Answer> {
-    let mut fields = [EMPTY_HEADER; FIELDS];
-    let mut response = Response::new(&mut fields);
-    let Ok(Status::Complete(head)) = lenient().parse_response(&mut response, answer) else {
-        return None;
-    };
-    let body = &answer[head..];
-    let field = |name: &str| {
-        let found = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-        found.map(|field| String::from_utf8_lossy(field.value).to_ascii_lowercase())
-    };
-    let body = match field("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
-        true => dechunk(body),
-        false => {
-            let length = field("content-length").and_then(|text| text.trim().parse().ok());
-            body[..length.unwrap_or(body.len()).min(body.len())].to_vec()
-        }
-    };
-    Some(Answer { status: response.code?, body })
+    let answer = response(&answer).map(|(status, body)| Answer { status, body });
+    answer.ok_or_else(|| io::Error::other("the answer is not HTTP/1"))
 }
 
 #[cfg(test)]
@@ -111,7 +89,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_a_status_and_a_body() {
-        let said = |text: &str| parse(text.as_bytes()).map(|a| (a.status, a.body));
+        let said = |text: &str| response(text.as_bytes());
         let plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}rest";
         assert_eq!(said(plain), Some((200, b"{}".to_vec())));
         let chunked = "HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\nX: y\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What the client of etcd proves itself with, and what it trusts: the files of `[cluster]`.
+//! The credentials of the client of etcd, and the authorities that it trusts: the files of `[cluster]`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

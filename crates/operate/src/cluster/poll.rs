@@ -1,4 +1,4 @@
-//! Looks for new contents of the prefix.
+//! Polls etcd for changed services below the prefix.
 //!
 //! ```text
 //!  look: count, newest change, record ──as before──> nothing
@@ -199,7 +199,8 @@ impl Poller {
 }
 
 /// A prefix, as it stands before keys in messages.
-pub(super) fn place(prefix: &str) -> String {
+#[must_use]
+pub fn place(prefix: &str) -> String {
     format!("etcd:{prefix}")
 }
 

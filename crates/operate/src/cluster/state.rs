@@ -57,12 +57,12 @@ struct Saved {
 
 /// The file of the last good services.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct StateFile {
     path: PathBuf,
     prefix: String,
 }
 
-impl State {
+impl StateFile {
     /// The file at `path`, for services below `prefix`. It need not exist yet.
     #[must_use]
     pub fn new(path: &Path, prefix: &str) -> Self {
@@ -149,7 +149,7 @@ mod tests {
     fn what_was_saved_is_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("services.json");
-        let state = State::new(&path, "/flowyard");
+        let state = StateFile::new(&path, "/flowyard");
         assert_eq!(state.load().unwrap(), None);
         state.try_out().unwrap();
         assert!(!path.exists() && fs::read_dir(folder.path()).unwrap().next().is_none());
@@ -160,12 +160,12 @@ mod tests {
             state.save(&snapshot).unwrap();
             assert_eq!(state.load().unwrap(), Some(snapshot));
         }
-        assert_eq!(State::new(&path, "/other").load().unwrap(), None, "another prefix");
+        assert_eq!(StateFile::new(&path, "/other").load().unwrap(), None, "another prefix");
         fs::write(&path, "{}").unwrap();
         assert!(state.load().unwrap_err().to_string().contains("not a file of last good services"));
         fs::write(&path, r#"{"format":"x","prefix":"","generation":1,"fragments":[]}"#).unwrap();
         assert!(state.load().unwrap_err().to_string().contains("its format is 'x'"));
-        let lost = State::new(&folder.path().join("no/such.json"), "/flowyard");
+        let lost = StateFile::new(&folder.path().join("no/such.json"), "/flowyard");
         let error = lost.save(&Snapshot::default()).unwrap_err().to_string();
         assert!(error.contains("cannot be written") && lost.try_out().is_err(), "{error}");
     }

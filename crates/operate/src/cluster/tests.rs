@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::fleet::Fleet;
 use super::status::Status;
-use super::watch::Thread;
+use super::watch::Watch;
 use super::*;
 
 mod stand_in;
@@ -274,10 +274,10 @@ fn a_refused_generation_is_offered_again_when_the_file_has_changed() {
 fn the_thread_reports_and_saves_what_is_in_use() {
     let etcd = StandIn::start();
     let folder = tempfile::tempdir().unwrap();
-    let state = State::new(&folder.path().join("services.json"), "/flowyard");
+    let state = StateFile::new(&folder.path().join("services.json"), "/flowyard");
     let shared = Arc::<Cluster>::default();
     let hub = Arc::new(Hub::new(Control::new(Vec::new(), 251, 1).unwrap()));
-    let watched = Watched {
+    let watched = WatcherSettings {
         node: "lb1".into(),
         poller: poller(&[etcd.url()]),
         every: Duration::from_secs(1),
@@ -286,7 +286,7 @@ fn the_thread_reports_and_saves_what_is_in_use() {
         unix: Box::new(|| 1000),
     };
     shared.used(snapshot(0, &[]));
-    let mut thread = Thread::new(watched, Arc::clone(&hub), Arc::clone(&shared));
+    let mut thread = Watch::new(watched, Arc::clone(&hub), Arc::clone(&shared));
     let status = || serde_json::from_str::<Status>(&etcd.get("/flowyard/status/lb1")).unwrap();
     let second = 1_000_000_000;
     thread.step(0);
@@ -330,17 +330,17 @@ fn the_first_services_are_waited_for_but_not_for_ever() {
     etcd.put(WEB, "a");
     let clock = clock();
     let (mut asked, found) =
-        first(&poller(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
+        first_poll(&poller(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
     assert!(matches!(found, Found::New(_)));
     assert_eq!(asked.poll().unwrap(), None, "what was found is not new any more");
     etcd.answer_with(Some("no"));
     let began = clock();
-    let why = first(&poller(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();
+    let why = first_poll(&poller(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();
     assert!(why.contains("not HTTP/1"), "{why}");
     assert!((300_000_000..20_000_000_000).contains(&(clock() - began)));
     // A server that accepts and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let why = first(&poller(&[url]), &clock, Duration::from_millis(100)).unwrap_err();
+    let why = first_poll(&poller(&[url]), &clock, Duration::from_millis(100)).unwrap_err();
     assert_eq!(why, "no answer within 100 ms");
 }

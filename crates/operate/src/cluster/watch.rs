@@ -11,16 +11,16 @@ use flowyard_yard::{Clock, Handle};
 
 use super::poll::Found;
 use super::status::Status;
-use super::{Cluster, EtcdError, Poller, Snapshot, State, View};
+use super::{Cluster, EtcdError, Poller, Snapshot, StateFile, View};
 
 /// The time between two statuses if nothing changes.
 const HEARTBEAT: Nanos = 5_000_000_000;
 
 /// Seconds since 1970-01-01.
-pub type Unix = Box<dyn Fn() -> u64 + Send>;
+pub type UnixClock = Box<dyn Fn() -> u64 + Send>;
 
 /// What the thread needs.
-pub struct Watched {
+pub struct WatcherSettings {
     /// The name of this node.
     pub node: String,
     /// Where new services come from.
@@ -28,11 +28,11 @@ pub struct Watched {
     /// The time between two polls.
     pub every: Duration,
     /// Where the services in use are saved.
-    pub state: State,
+    pub state: StateFile,
     /// What was saved last.
     pub saved: Option<Snapshot>,
     /// The date and time.
-    pub unix: Unix,
+    pub unix: UnixClock,
 }
 
 /// The time between two attempts at the start.
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// Why there are none.
-pub fn first(
+pub fn first_poll(
     poller: &Poller,
     clock: &Clock,
     patience: Duration,
@@ -88,13 +88,17 @@ impl Watcher {
     ///
     /// # Errors
     /// The thread cannot be started, or the engine does not run a balancer.
-    pub fn start(yard: &Handle, shared: Arc<Cluster>, watched: Watched) -> io::Result<Self> {
+    pub fn start(
+        yard: &Handle,
+        shared: Arc<Cluster>,
+        watched: WatcherSettings,
+    ) -> io::Result<Self> {
         let hub = yard.control_plane::<Hub>();
         let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
         let (yard, seen) = (yard.clone(), Arc::clone(&shared));
         let watch = move || {
             let every = watched.every;
-            let mut thread = Thread::new(watched, hub, seen);
+            let mut thread = Watch::new(watched, hub, seen);
             loop {
                 let view = thread.step(yard.now());
                 if thread.shared.wait(&view, every) {
@@ -118,8 +122,8 @@ impl Drop for Watcher {
 }
 
 /// The state of the thread.
-pub(super) struct Thread {
-    watched: Watched,
+pub(super) struct Watch {
+    watched: WatcherSettings,
     hub: Arc<Hub>,
     shared: Arc<Cluster>,
     polled: Option<Nanos>,
@@ -128,16 +132,16 @@ pub(super) struct Thread {
     /// The last status that was written, and when.
     written: Option<(Status, Nanos)>,
     /// Whether an error of polls, of the disk, or of statuses was logged and is not over.
-    is_away: bool,
-    is_full: bool,
-    is_mute: bool,
+    poll_fails: bool,
+    save_fails: bool,
+    report_fails: bool,
 }
 
-impl Thread {
-    pub(super) fn new(watched: Watched, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+impl Watch {
+    pub(super) fn new(watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
         let (polled, status, written) = (None, None, None);
-        let (is_away, is_full, is_mute) = (false, false, false);
-        Self { watched, hub, shared, polled, status, written, is_away, is_full, is_mute }
+        let (poll_fails, save_fails, report_fails) = (false, false, false);
+        Self { watched, hub, shared, polled, status, written, poll_fails, save_fails, report_fails }
     }
 
     /// Does what is due, and returns the view on which this was based.
@@ -158,7 +162,7 @@ impl Thread {
     fn poll(&mut self, now: Nanos) {
         match self.watched.poller.poll() {
             Ok(found) => {
-                if std::mem::take(&mut self.is_away) {
+                if std::mem::take(&mut self.poll_fails) {
                     tracing::info!("etcd can be read again");
                 }
                 self.shared.contact(now, None);
@@ -176,7 +180,7 @@ impl Thread {
 
     /// etcd cannot be read: this is logged once.
     fn away(&mut self, now: Nanos, error: &EtcdError) {
-        if !std::mem::replace(&mut self.is_away, true) {
+        if !std::mem::replace(&mut self.poll_fails, true) {
             tracing::warn!("etcd cannot be read, the services in use stay: {error}");
         }
         self.shared.contact(now, Some(error.to_string()));
@@ -191,10 +195,10 @@ impl Thread {
         match self.watched.state.save(&used) {
             Ok(()) => {
                 self.watched.saved = Some(used);
-                self.is_full = false;
+                self.save_fails = false;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_full, true) {
+                if !std::mem::replace(&mut self.save_fails, true) {
                     tracing::error!(
                         "a restart without etcd would begin with older services: {error}"
                     );
@@ -231,12 +235,12 @@ impl Thread {
         let done = self.watched.poller.etcd.put(&key, &text);
         // After an error, too: the next attempt is with the next heartbeat.
         self.written = Some((plain, now));
-        let is_mute = done.is_err();
+        let report_fails = done.is_err();
         if let Err(error) = done
-            && !self.is_mute
+            && !self.report_fails
         {
             tracing::warn!("the status of this node could not be written: {error}");
         }
-        self.is_mute = is_mute;
+        self.report_fails = report_fails;
     }
 }

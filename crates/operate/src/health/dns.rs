@@ -8,9 +8,10 @@
 //! Thread-safety: stateless.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use super::deadline::{Deadline, Fault};
+use super::udp;
 
 /// The length of the header, in bytes.
 const HEADER: usize = 12;
@@ -31,8 +32,7 @@ pub(super) fn ask(
     kind: u16,
     deadline: Deadline<'_>,
 ) -> Result<(), Fault> {
-    let any = if addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = UdpSocket::bind(any).map_err(|error| Fault::Cannot(error.to_string()))?;
+    let socket = udp::socket(addr)?;
     let told = |error: io::Error| deadline.fault(&error);
     socket.connect(addr).map_err(told)?;
     // Each check has a socket of its own, whose port the kernel chooses at random: so is the ID.

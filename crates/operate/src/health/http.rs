@@ -15,7 +15,7 @@ use super::deadline::{Deadline, Fault};
 /// The most bytes of head and body that are read.
 const LONGEST: usize = 64 << 10;
 /// The most header fields of a response.
-pub(crate) const FIELDS: usize = 128;
+const FIELDS: usize = 128;
 
 /// Requests the page and verifies the response.
 pub(super) fn get(
@@ -68,7 +68,7 @@ pub(super) fn get(
 }
 
 /// A parser that accepts header fields which browsers accept too.
-pub(crate) fn lenient() -> ParserConfig {
+fn lenient() -> ParserConfig {
     let mut config = ParserConfig::default();
     config
         .allow_obsolete_multiline_headers_in_responses(true)
@@ -89,22 +89,36 @@ fn status(answer: &[u8]) -> Option<u16> {
 
 /// Whether the body of a response, as far as it was received, contains `text`.
 fn contains(answer: &[u8], text: &str) -> bool {
+    response(answer).is_some_and(|(_, body)| {
+        text.is_empty() || body.windows(text.len()).any(|part| part == text.as_bytes())
+    })
+}
+
+/// The status and the body of a response, as far as it was received and without the framing of chunks. `None` if the
+/// head is not complete.
+pub(crate) fn response(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut response = Response::new(&mut fields);
     let Ok(Status::Complete(head)) = lenient().parse_response(&mut response, answer) else {
-        return false;
+        return None;
     };
     let body = &answer[head..];
-    let is_chunked = response.headers.iter().any(|field| {
-        let value = String::from_utf8_lossy(field.value).to_ascii_lowercase();
-        field.name.eq_ignore_ascii_case("transfer-encoding") && value.contains("chunked")
-    });
-    let body = if is_chunked { dechunk(body) } else { body.to_vec() };
-    text.is_empty() || body.windows(text.len()).any(|part| part == text.as_bytes())
+    let field = |name: &str| {
+        let found = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+        found.map(|field| String::from_utf8_lossy(field.value).to_ascii_lowercase())
+    };
+    let body = match field("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
+        true => dechunk(body),
+        false => {
+            let length = field("content-length").and_then(|text| text.trim().parse().ok());
+            body[..length.unwrap_or(body.len()).min(body.len())].to_vec()
+        }
+    };
+    Some((response.code?, body))
 }
 
 /// Joins the chunks of a body (RFC 9112 section 7.1), as far as they were received.
-pub(crate) fn dechunk(mut body: &[u8]) -> Vec<u8> {
+fn dechunk(mut body: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(body.len());
     while let Ok(Status::Complete((start, size @ 1..))) = parse_chunk_size(body) {
         let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -4,15 +4,15 @@
 //! Invariant: a response that is incomplete at the deadline is a failure, however slowly it arrives.
 //! Thread-safety: a probe is read-only; any thread may use it.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use flowyard_lb::check::{Asks, Http};
 
 use super::commands::Commands;
 use super::deadline::{Deadline, Fault};
-use super::{dns, http, tls};
+use super::{dns, http, tls, udp};
 
 /// The backend that is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,15 +67,12 @@ impl Probe {
                     None => http::get(plain, wanted, at, deadline),
                     Some(Err(why)) => Err(Fault::Cannot(why.clone())),
                     Some(Ok(config)) => {
-                        let name = tls::name(wanted.host.as_deref(), at.ip())?;
-                        let connection = rustls::ClientConnection::new(Arc::clone(config), name);
-                        let connection = connection.map_err(|e| Fault::Cannot(e.to_string()))?;
-                        let stream = rustls::StreamOwned::new(connection, plain);
+                        let stream = tls::stream(config, wanted.host.as_deref(), at.ip(), plain)?;
                         http::get(stream, wanted, at, deadline)
                     }
                 }
             }
-            Asks::Udp { send, expect } => udp(asked.addr, deadline, send, expect.as_deref()),
+            Asks::Udp { send, expect } => udp::ask(asked.addr, deadline, send, expect.as_deref()),
             Asks::Dns { name, kind } => dns::ask(asked.addr, name, *kind, deadline),
             Asks::Command(words) => commands.run(words, asked, deadline),
         }
@@ -108,35 +105,6 @@ impl Write for Timed<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
-    }
-}
-
-fn udp(
-    addr: SocketAddr,
-    deadline: Deadline<'_>,
-    send: &[u8],
-    expect: Option<&[u8]>,
-) -> Result<(), Fault> {
-    let any = if addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = UdpSocket::bind(any).map_err(|error| Fault::Cannot(error.to_string()))?;
-    let mut answer = [0; 2048];
-    let mut asked = || {
-        socket.connect(addr)?;
-        socket.send(send)?;
-        socket.set_read_timeout(Some(deadline.left()?))?;
-        socket.recv(&mut answer)
-    };
-    match (asked(), expect) {
-        (Ok(len), Some(expect)) if !answer[..len].starts_with(expect) => {
-            Err(Fault::wrong("the reply does not begin with 'expect'"))
-        }
-        (Ok(_), _) => Ok(()),
-        (Err(error), None)
-            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-        {
-            Ok(()) // no reply is expected
-        }
-        (Err(error), _) => Err(deadline.fault(&error)),
     }
 }
 

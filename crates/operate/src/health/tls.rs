@@ -3,6 +3,7 @@
 //! Uses rustls with ring: no C library is linked, and only the list of trusted authorities is taken
 //! from the system.
 
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,7 +12,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
 
 use super::deadline::Fault;
 
@@ -51,7 +55,7 @@ pub(crate) fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
 }
 
 /// The name that the certificate must have: the requested host without its port, or the address.
-pub(crate) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
+pub(super) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
     let Some(host) = host else { return Ok(ServerName::from(addr)) };
     let is_port = |port: &str| port.parse::<u16>().is_ok();
     let name =
@@ -59,6 +63,18 @@ pub(crate) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'stati
     let name = name.trim_matches(['[', ']']).to_owned();
     ServerName::try_from(name)
         .map_err(|_| Fault::Cannot(format!("'{host}' is not a valid host name")))
+}
+
+/// A connection over `plain`, on which the server must have a certificate for `host`, or for `addr` without one.
+pub(crate) fn stream<S: Read + Write>(
+    config: &Arc<ClientConfig>,
+    host: Option<&str>,
+    addr: IpAddr,
+    plain: S,
+) -> Result<StreamOwned<ClientConnection, S>, Fault> {
+    let connection = ClientConnection::new(Arc::clone(config), name(host, addr)?);
+    let connection = connection.map_err(|error| Fault::Cannot(error.to_string()))?;
+    Ok(StreamOwned::new(connection, plain))
 }
 
 /// Accepts every certificate, and verifies only that the server has its private key.

@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
