@@ -174,10 +174,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 ///
 /// # Errors
 /// The first `[[send]]` that is wrong.
-pub(crate) fn receive(
-    config: &Config,
-    rx: &mut BTreeMap<u16, Box<dyn Rx>>,
-) -> Result<(), ConfigError> {
+pub fn receive(config: &Config, rx: &mut BTreeMap<u16, Box<dyn Rx>>) -> Result<(), ConfigError> {
     let all = plan(config)?;
     for (number, port) in (0..).zip(config.ports()) {
         let mine = || all.iter().filter(|frame| frame.port == number);

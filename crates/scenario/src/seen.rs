@@ -7,14 +7,16 @@ use flowyard_flow::parse;
 use flowyard_frame::{FlowKey, Nanos};
 use flowyard_wire::{Headers, LinkType, Net, Verdict};
 
-use flowyard_config::send::Planned;
+use flowyard_config::send::{self, Planned};
 use flowyard_config::{Config, ReloadPlan};
 use flowyard_lb::Hub;
 use flowyard_ports::port::Collect;
 use flowyard_switch::SwitchHub;
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::work::{Around, Work};
-use flowyard_yard::{Count, Counters, MADE, Message, Parts};
+use flowyard_yard::{Blueprint, Count, Counters, MADE, Message, Parts};
+
+use super::Link;
 
 /// The results for one seed.
 pub(super) struct Seen {
@@ -128,6 +130,7 @@ pub(super) fn watch(
     plan: &[Planned],
     reloads: &[(Nanos, ReloadPlan)],
     seed: u64,
+    link: Option<&mut dyn Link>,
 ) -> Result<Seen, String> {
     let numbers = plan.iter().enumerate().map(|(at, frame)| ((frame.port, frame.time), at));
     let numbers: Numbers = Arc::new(numbers.collect());
@@ -138,6 +141,9 @@ pub(super) fn watch(
         parts.tx.insert(number, Box::new(port.clone()));
     }
     let setup = config.resolve().map_err(|error| error.to_string())?;
+    if let Some(link) = link {
+        open_links(config, setup.blueprint.clone(), link, &mut parts)?;
+    }
     // The agent is called directly, without a channel, so all its messages come at the start.
     let mut agent = config.switch_agent().map_err(|error| error.to_string())?;
     let switch = config.switch_hub(agent.lookups());
@@ -183,6 +189,33 @@ pub(super) fn watch(
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Seen { sent, looks, bytes, made, worked, cores: counters, entered, counts })
+}
+
+/// Puts a link between each port and what it receives from and transmits to.
+fn open_links(
+    config: &Config,
+    mut plan: Blueprint,
+    link: &mut dyn Link,
+    parts: &mut Parts,
+) -> Result<(), String> {
+    for port in &mut plan.ports {
+        port.lent_frames += link.lent_frames();
+    }
+    if plan.frames > 0 {
+        plan.frames += plan.ports.len() * link.lent_frames();
+    }
+    let pool = plan.try_pool().ok_or("there is not enough memory for the pool")?;
+    send::receive(config, &mut parts.rx).map_err(|error| error.to_string())?;
+    for number in (0..).take(plan.ports.len()) {
+        if let Some(far) = parts.rx.remove(&number) {
+            parts.rx.insert(number, link.rx(number, &pool, far)?);
+        }
+        if let Some(far) = parts.tx.remove(&number) {
+            parts.tx.insert(number, link.tx(number, &pool, far)?);
+        }
+    }
+    parts.pool = Some(pool);
+    Ok(())
 }
 
 /// Replaces the tables and services at the given times.

@@ -84,8 +84,8 @@ pub trait Rx: Send {
 /// The transmitting half of a port.
 pub trait Tx: Send {
     /// Transmits the frames of `lanes`, lowest first. It leaves their handles in the batch, or replaces a handle by
-    /// another frame of the pool with the same length and metadata. Returns the lanes that it cannot take yet,
-    /// a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
+    /// another frame of the pool with the same length and metadata, but other bytes and another key in the pool. Returns
+    /// the lanes that it cannot take yet, a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 

@@ -8,6 +8,7 @@ mod kernel;
 mod memory;
 mod peers;
 mod refusals;
+mod scenarios;
 mod traffic;
 
 use flowyard_testkit::harness::Need;
@@ -23,8 +24,9 @@ flowyard_testkit::tests! {
     mod memory needs [DPDK],
     mod peers needs [DPDK],
     mod refusals needs [DPDK],
+    mod scenarios needs [DPDK],
 }
 
 fn main() -> std::process::ExitCode {
-    flowyard_testkit::harness::run(tests())
+    scenarios::asked().unwrap_or_else(|| flowyard_testkit::harness::run(tests()))
 }

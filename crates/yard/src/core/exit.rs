@@ -15,6 +15,7 @@ use flowyard_pool::Pool;
 use flowyard_queue::Order;
 
 use super::Core;
+use super::observe::Observers;
 use super::parts::{Bin, Exit, Learner, Stage, clear, count_sent, learn};
 use crate::places::Place;
 
@@ -31,13 +32,14 @@ impl Core {
         if left.is_empty() {
             return 0;
         }
+        load_keys(batch, observers, learners, pool);
         let later = tx.tx(batch, *left, pool, now);
         let taken = left.without(later);
         *left = later;
         let sent = count_sent(batch, taken, counters);
         sent.for_each(|lane| batch.actions[lane].to = To::SENT);
         observers.sent(*port, batch, taken, sent);
-        learn_sent(learners, batch, sent, pool, now);
+        learn(learners, Stage::Tx, batch, sent, now);
         if later.is_empty() {
             if sent == batch.lanes() && fan.is_none() {
                 pool.put_batch(batch);
@@ -75,10 +77,11 @@ impl Core {
         if !is_free || !keeps_order || !is_oldest() || !is_common() {
             return;
         }
+        load_keys(batch, observers, learners, pool);
         let taken = lanes.without(tx.tx(batch, lanes, pool, now));
         let sent = count_sent(batch, taken, counters);
         observers.sent(number, batch, taken, sent);
-        learn_sent(learners, batch, sent, pool, now);
+        learn(learners, Stage::Tx, batch, sent, now);
         if sent == batch.lanes() {
             pool.put_batch(batch);
         } else {
@@ -87,11 +90,12 @@ impl Core {
     }
 }
 
-/// Shows the lanes `sent` to the learners that observe transmitted frames. Keys are loaded only for them.
+/// Loads the keys of a batch that is about to be transmitted, if something reads them afterwards. A port may replace
+/// frames by others, whose buffers have other keys.
 #[inline]
-fn learn_sent(learners: &mut [Learner], batch: &mut Batch, sent: Lanes, pool: &Pool, now: Nanos) {
-    if learners.iter().any(|learner| learner.stage == Stage::Tx) {
+fn load_keys(batch: &mut Batch, observers: &Observers, learners: &[Learner], pool: &Pool) {
+    if observers.tracer.on || learners.iter().any(|learner| learner.stage == Stage::Tx) {
         pool.load_keys(batch);
-        learn(learners, Stage::Tx, batch, sent, now);
+        batch.keys_in_pool = false;
     }
 }
