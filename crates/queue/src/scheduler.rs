@@ -39,6 +39,9 @@ pub trait Service: Send + Sync {
     /// Core `core` is between two ticks. If it is the one that runs the scheduler, it does so once. Returns 1 if
     /// frames entered or left queues since the last call that ran it, otherwise 0.
     fn run(&self, core: u16) -> u32;
+
+    /// Core `core` died; another one runs the scheduler from now on, if there is one.
+    fn lose(&self, core: u16);
 }
 
 /// The queues cannot be made.

@@ -18,7 +18,7 @@ use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
 use flowyard_pool::Pool;
-use flowyard_queue::{Order, Queue};
+use flowyard_queue::{Order, Queue, Queues, Scheduler, Service, Unfit};
 
 use crate::Clock;
 use crate::arrivals::{Arrivals, Numbered};
@@ -41,9 +41,8 @@ use crate::work::Work;
 
 /// What the engine is made of besides its blueprint: the bodies of ports, works and learners.
 pub struct Parts {
-    /// Makes a queue: the order, how many cores (numbered from 0) are possible consumers, and how
-    /// many frames it holds.
-    pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
+    /// Makes the queues.
+    pub queues: Box<dyn Scheduler + Send>,
     /// The real clock, to time the stages with; without one only the virtual clock is charged.
     pub clock: Option<Clock>,
     /// The pool, if ports were opened on one; made by [`Blueprint::pool`].
@@ -71,7 +70,7 @@ pub struct Parts {
 impl Default for Parts {
     fn default() -> Self {
         Self {
-            queue: flowyard_queue::new,
+            queues: Box::new(flowyard_queue::new),
             clock: None,
             pool: None,
             rx: BTreeMap::new(),
@@ -142,7 +141,8 @@ impl Yard {
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
         let arrivals = parts.control.iter().find_map(|control| Arc::clone(control).arrivals());
-        let places = Arc::new(places(plan, parts.queue, arrivals.as_ref()));
+        let (places, service) = places(plan, &mut *parts.queues, arrivals.as_ref())?;
+        let places = Arc::new(places);
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -157,6 +157,7 @@ impl Yard {
                 rules: Arc::clone(&rules),
                 pool,
                 mail: mail.clone(),
+                service: service.clone(),
             };
             let mut core = core(plan, id, shared, mailbox, &mut parts)?;
             watch_elephants(plan, &mut core, &elephants);
@@ -216,44 +217,59 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
     Ok(table)
 }
 
-/// Every queue, and a tx queue for every core of every port.
+/// Every queue, and a tx queue for every core of every port; and what cores run for them.
 fn places(
     plan: &Blueprint,
-    new: fn(Order, u16, usize) -> Box<dyn Queue>,
+    scheduler: &mut dyn Scheduler,
     arrivals: Option<&Arc<dyn Arrivals>>,
-) -> Places {
-    let queues = plan.queues.iter().map(|queue| Place {
-        name: queue.name.clone(),
-        queue: new(queue.order, plan.cores, queue.window_frames as usize),
-        full: queue.full,
-        consumers: queue.consumers.clone(),
-        fan: None,
-        numbered: arrivals
-            .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
-            .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
-    });
-    let ports = plan.ports.iter().map(|port| {
-        let direct = || new(Order::Direct, 1, port.window_frames as usize);
-        let fan = (port.cores.len() > 1).then(|| {
-            let fan = Fan::new(&port.cores, direct);
+) -> Result<(Places, Option<Arc<dyn Service>>), BlueprintError> {
+    let Queues { queues, service } = scheduler
+        .make(plan.cores, &plan.wanted())
+        .map_err(|Unfit { what, fix }| BlueprintError::Queues { what, fix })?;
+    let mut made = queues.into_iter();
+    let mut next = || made.next().ok_or(BlueprintError::NoQueue);
+    let mut queues = Vec::with_capacity(plan.queues.len());
+    for queue in &plan.queues {
+        queues.push(Place {
+            name: queue.name.clone(),
+            queue: next()?,
+            full: queue.full,
+            consumers: queue.consumers.clone(),
+            fan: None,
+            numbered: arrivals
+                .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
+                .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
+        });
+    }
+    let mut ports = Vec::with_capacity(plan.ports.len());
+    for port in &plan.ports {
+        let mut of_cores = Vec::with_capacity(port.cores.len());
+        for _ in &port.cores {
+            of_cores.push(next()?);
+        }
+        let alone = if of_cores.len() == 1 { of_cores.pop() } else { None };
+        let fan = alone.is_none().then(|| {
+            let fan = Fan::new(&port.cores, of_cores);
             if port.fan_by_flow { fan.by_flow() } else { fan }
         });
-        let queue = fan.clone().map_or_else(direct, |fan| Box::new(fan) as Box<dyn Queue>);
-        Place {
+        let queue = alone.or_else(|| Some(Box::new(fan.clone()?) as Box<dyn Queue>));
+        ports.push(Place {
             name: port.name.clone(),
-            queue,
+            queue: queue.ok_or(BlueprintError::NoQueue)?,
             full: port.full,
             consumers: port.cores.clone(),
             fan,
             numbered: None,
-        }
-    });
-    Places {
-        queues: queues.collect(),
-        ports: ports.collect(),
-        lists: plan.port_lists.clone(),
-        overloaded: (0..plan.cores).map(|_| AtomicBool::new(false)).collect(),
+        });
     }
+    let places = Places {
+        queues,
+        ports,
+        lists: plan.port_lists.clone(),
+        copies: scheduler.copies(),
+        overloaded: (0..plan.cores).map(|_| AtomicBool::new(false)).collect(),
+    };
+    Ok((places, service))
 }
 
 /// What a core shares with others.
@@ -262,6 +278,7 @@ struct Shared {
     rules: Arc<Wildcard>,
     pool: Pool,
     mail: Mail,
+    service: Option<Arc<dyn Service>>,
 }
 
 fn core(
@@ -271,7 +288,7 @@ fn core(
     mailbox: Mailbox,
     parts: &mut Parts,
 ) -> Result<Core, BlueprintError> {
-    let Shared { places, rules, pool, mail } = shared;
+    let Shared { places, rules, pool, mail, service } = shared;
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
     for (number, port) in (0..).zip(&plan.ports) {
         if port.cores.contains(&id) {
@@ -315,6 +332,7 @@ fn core(
             gate,
         },
         decider: None,
+        service,
         board,
         last: (0, false),
     })

@@ -21,6 +21,7 @@ use flowyard_flow::Refusal;
 use flowyard_frame::schedule::rounds;
 use flowyard_frame::{Nanos, To};
 use flowyard_pool::Pool;
+use flowyard_queue::Service;
 
 use crate::counters::{Board, Counters};
 use crate::elephants::Decider;
@@ -72,6 +73,8 @@ pub struct Core {
     pub(crate) observers: Observers,
     /// Elephant detector; present only on the core named by `[elephants] core`.
     pub(crate) decider: Option<Box<Decider>>,
+    /// What cores run between two ticks for the queues, if they are those of an event device.
+    pub(crate) service: Option<Arc<dyn Service>>,
     pub(crate) board: Arc<Board>,
     /// When the last tick began, and whether it made progress.
     pub(crate) last: (Nanos, bool),
@@ -79,11 +82,12 @@ pub struct Core {
 
 impl Tick for Core {
     fn tick(&mut self, now: Nanos) -> u32 {
+        let moved = self.service.as_ref().map_or(0, |service| service.run(self.id));
         if matches!(self.server.open, Some((_, done)) if now < done) {
-            return 0; // at work, under a virtual clock
+            return moved; // at work, under a virtual clock
         }
         self.observers.tick(now);
-        let served = self.read_mail(now) + self.receive(now) + self.serve(now);
+        let served = moved + self.read_mail(now) + self.receive(now) + self.serve(now);
         let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
         self.rebalance(now);

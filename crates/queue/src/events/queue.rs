@@ -13,6 +13,7 @@ use super::shared::{Seat, Shared, State};
 use super::slots::{Body, Some32, Ticket};
 use super::tickets::Tickets;
 use crate::contract::{Open, Order, Queue, Sink, drop_all};
+use crate::scheduler::Service;
 
 /// A queue of an event device.
 pub(super) struct EventQueue<D> {

@@ -89,19 +89,6 @@ impl<D: Device> Shared<D> {
         self.port(self.producers.get(usize::from(core)).copied().unwrap_or(self.producers[0]))
     }
 
-    /// Core `core` died: another one lets the scheduler run, if there is one.
-    pub(super) fn lose(&self, core: u16) {
-        if let Some(gone) = self.gone.get(usize::from(core)) {
-            gone.store(true, Release);
-        }
-        if self.scheduling.load(Acquire) == core {
-            let alive = |other: &u16| !self.is_gone(*other);
-            if let Some(other) = (0..self.gone.len() as u16).find(alive) {
-                self.scheduling.store(other, Release);
-            }
-        }
-    }
-
     pub(super) fn is_gone(&self, core: u16) -> bool {
         self.gone.get(usize::from(core)).is_some_and(|gone| gone.load(Relaxed))
     }
@@ -130,5 +117,17 @@ impl<D: Device> Service for Shared<D> {
         let moved = |queue: &State| queue.tickets.tail().wrapping_add(queue.tickets.head());
         let now = self.queues.iter().map(moved).fold(0, u64::wrapping_add);
         u32::from(std::mem::replace(&mut *last, now) != now)
+    }
+
+    fn lose(&self, core: u16) {
+        if let Some(gone) = self.gone.get(usize::from(core)) {
+            gone.store(true, Release);
+        }
+        if self.scheduling.load(Acquire) == core {
+            let alive = |other: &u16| !self.is_gone(*other);
+            if let Some(other) = (0..self.gone.len() as u16).find(alive) {
+                self.scheduling.store(other, Release);
+            }
+        }
     }
 }

@@ -72,7 +72,8 @@ impl Case {
 
         let mut parts = Parts::default();
         if seed % 4 == 0 {
-            parts.queue = |order, cores, window| Box::new(Model::new(order, cores, window));
+            parts.queues =
+                Box::new(|order, cores, window| Box::new(Model::new(order, cores, window)) as _);
         }
         parts.mailbox = 1 + rng.below(8) as usize;
         for (number, frames) in (0..).zip(sources) {
