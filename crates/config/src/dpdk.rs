@@ -4,7 +4,7 @@ use flowyard_ports::port::dpdk::{self, DpdkPort, Environment, Memory, SPARE_FRAM
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, PortConfig, PortKind};
+use super::{Config, ConfigError, EngineWord, PortConfig, PortKind};
 use flowyard_pool::LONGEST_LENDABLE;
 
 /// `[dpdk]`
@@ -116,7 +116,7 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
 pub(super) fn check_section(config: &Config) -> Result<(), ConfigError> {
     let Some(section) = &config.dpdk else { return Ok(()) };
     let has_port = config.ports().any(|port| port.kind == PortKind::Dpdk);
-    if !has_port && config.event_device().is_none() {
+    if !has_port && *config.yard.engine.get_ref() == EngineWord::Own {
         let what = "no port is of kind \"dpdk\", so DPDK is not started";
         let fix = "remove [dpdk], or add such a port or engine = \"eventdev\" in [yard]";
         return Err(config.error(section.span(), what, fix));

@@ -5,7 +5,7 @@
 //! unsafe for that reason.
 #![allow(unsafe_code, reason = "calls of C functions")]
 
-use crate::eal::{Eal, c_text, is_registered, name_of};
+use crate::eal::{Eal, c_text, changing, is_registered, name_of};
 use crate::error::text_of;
 use crate::{BURST, Error, sys};
 
@@ -221,6 +221,7 @@ impl EventDevice {
     pub fn remove(mut self) -> Result<(), Error> {
         let text = c_text(&self.name)?;
         self.is_started = false;
+        let _guard = changing();
         // SAFETY: the text ends with a zero; nobody else uses the device.
         let result = unsafe { sys::fy_event_remove(self.number, text.as_ptr()) };
         if result < 0 {

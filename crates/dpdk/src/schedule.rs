@@ -8,6 +8,9 @@
 //! need room for what is forwarded, too. Ports keep credits that they do not use, so that the yard counts with fewer
 //! events than the device has.
 //!
+//! A device stays when its yard is gone, and the next yard may use it: functions of DPDK 22.11 that look for a device by
+//! name read memory of devices that were removed.
+//!
 //! Invariant: a device is used by one yard at a time.
 //! Thread-safety: a port is used under the lock of `flowyard_queue::events`.
 #![allow(unsafe_code, reason = "calls of C functions")]
@@ -57,9 +60,7 @@ impl From<Error> for Unfit {
 
 /// A device of a yard.
 struct Running {
-    /// Taken when it is dropped.
-    device: Option<EventDevice>,
-    number: u8,
+    device: EventDevice,
     name: String,
     /// By queue: its kind of schedule, as the device knows it.
     scheds: Vec<u8>,
@@ -94,17 +95,11 @@ impl EventScheduler {
             device.start(&setup)?;
             Ok(frames)
         });
-        let frames = match started {
-            Ok(frames) => frames,
-            Err(error) => {
-                let _hardware_stays = device.remove();
-                return Err(error);
-            }
-        };
+        let frames = started?;
         in_use.push(name.clone());
-        let (number, has_service) = (device.number, device.has_service());
+        let has_service = device.has_service();
         let scheds = layout.queues.iter().map(|queue| sched_code(kind(queue.sched))).collect();
-        Ok((Running { device: Some(device), number, name, scheds, has_service }, frames as usize))
+        Ok((Running { device, name, scheds, has_service }, frames as usize))
     }
 }
 
@@ -154,7 +149,8 @@ fn plan(layout: &Layout, info: &EventInfo, name: &str) -> Result<(Setup, u32), U
         threshold,
         depth: BURST as u32,
         single_link: of.single_link,
-        no_implicit_release: info.capabilities & CAN_KEEP != 0,
+        // What a tx queue gives is done: the driver of a software device has its credit back at the next dequeue.
+        no_implicit_release: info.capabilities & CAN_KEEP != 0 && !of.single_link,
         queues: of.queue.map_or(0, |queue| 1 << queue),
     };
     let queue = |of: &flowyard_queue::events::QueueSetup| EventQueue {
@@ -191,14 +187,14 @@ impl Device for Running {
             count += 1;
         }
         // SAFETY: as many events as said; the device runs, and as the caller promises no other thread uses the port.
-        unsafe { sys::fy_event_enqueue(self.number, port, raw.as_ptr(), count) as usize }
+        unsafe { sys::fy_event_enqueue(self.device.number, port, raw.as_ptr(), count) as usize }
     }
 
     unsafe fn dequeue(&self, port: u8, into: &mut [Event; LANES]) -> usize {
         let mut raw = [sys::Event::default(); BURST];
         // SAFETY: there is room for as many events; else as for `enqueue`.
         let count = unsafe {
-            sys::fy_event_dequeue(self.number, port, raw.as_mut_ptr(), BURST as u32) as usize
+            sys::fy_event_dequeue(self.device.number, port, raw.as_mut_ptr(), BURST as u32) as usize
         };
         for (to, event) in into.iter_mut().zip(&raw[..count]) {
             let sys::Event { payload, flow, queue, .. } = *event;
@@ -206,7 +202,7 @@ impl Device for Running {
         }
         if count == 0 {
             // SAFETY: as above.
-            unsafe { sys::fy_event_maintain(self.number, port) };
+            unsafe { sys::fy_event_maintain(self.device.number, port) };
         }
         count
     }
@@ -216,18 +212,15 @@ impl Device for Running {
     }
 
     unsafe fn run(&self) {
-        if let Some(device) = &self.device {
-            // SAFETY: the caller promises that no other thread does.
-            unsafe { device.schedule() };
-        }
+        // SAFETY: the caller promises that no other thread does.
+        unsafe { self.device.schedule() };
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(device) = self.device.take() {
-            let _hardware_stays = device.remove();
-        }
-        IN_USE.lock().unwrap_or_else(PoisonError::into_inner).retain(|name| *name != self.name);
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        self.device.stop();
+        in_use.retain(|name| *name != self.name);
     }
 }

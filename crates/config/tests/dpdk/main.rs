@@ -4,6 +4,7 @@
 //! DPDK is started once in this process, without huge pages. Where it cannot start, the tests are ignored.
 //! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test, 100000000 for the long mode: by default they are few.
 
+mod eventdev;
 mod kernel;
 mod memory;
 mod peers;
@@ -12,6 +13,16 @@ mod traffic;
 
 use flowyard_testkit::harness::Need;
 
+// Tests that the program `main` runs with flowyard's own queues.
+#[allow(dead_code, unused_imports, reason = "a part of these tests is run here")]
+#[path = "../main/sim/mod.rs"]
+mod sim;
+#[allow(dead_code, reason = "a part of these tests is run here")]
+#[path = "../main/threads/mod.rs"]
+mod threads;
+
+use eventdev::engine;
+
 /// EAL options of all tests of this process.
 const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
 
@@ -19,10 +30,16 @@ const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
 const DPDK: Need = Need::Check(traffic::dpdk_starts);
 
 flowyard_testkit::tests! {
+    mod eventdev needs [DPDK],
     mod kernel,
     mod memory needs [DPDK],
     mod peers needs [DPDK],
     mod refusals needs [DPDK],
+}
+
+/// The number of frames that switches answered in front of their queues: there are no switches here.
+const fn front_totals(_: &[flowyard_yard::Core]) -> u64 {
+    0
 }
 
 fn main() -> std::process::ExitCode {

@@ -34,6 +34,12 @@ flowyard_testkit::tests! {
     mod vhost_user,
 }
 
+/// The configuration `text`, with the engine that these tests are about: flowyard's own queues. The program `dpdk` runs
+/// some of these tests with an event device.
+fn engine(text: &str) -> String {
+    text.to_owned()
+}
+
 /// The number of frames that switches answered in front of their queues.
 fn front_totals(cores: &[flowyard_yard::Core]) -> u64 {
     let totals = cores.iter().filter_map(|core| core.work().ask(&flowyard_switch::TotalsAsked));

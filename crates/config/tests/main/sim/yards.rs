@@ -61,7 +61,7 @@ impl Case {
         };
         let mut any_order = false;
         let options = Options { seed, settle, kind };
-        let text = describe(&mut rng, cores, count, options, &mut any_order);
+        let text = crate::engine(&describe(&mut rng, cores, count, options, &mut any_order));
         let config = Config::parse("seed.toml", &text).unwrap();
         let queues = config.queue.len() as u64;
         let out: Vec<u16> = (0..count).rev().collect();
