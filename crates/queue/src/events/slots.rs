@@ -110,6 +110,7 @@ impl Slots {
     }
 
     /// Puts a frame into a slot; returns the payload of its event.
+    #[expect(clippy::needless_pass_by_value, reason = "the caller gives its right to the slot up")]
     pub(super) fn fill(&self, held: Held, body: Body) -> u64 {
         let Held(number) = held;
         let slot = &self.slots[number as usize];
