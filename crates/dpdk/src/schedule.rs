@@ -85,7 +85,7 @@ impl EventScheduler {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         if in_use.contains(&name) {
             return Err(Unfit {
-                what: format!("another yard of this process uses the event device '{name}'"),
+                what: format!("another yard in this process uses the event device '{name}'"),
                 fix: "name another device, as event_sw1".into(),
             });
         }

@@ -22,7 +22,9 @@ use flowyard_queue::{Order, Queue, Queues, Scheduler, Service, Unfit};
 
 use crate::Clock;
 use crate::arrivals::{Arrivals, Numbered};
-use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
+use crate::blueprint::{
+    Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan, PortPlan, QueuePlan,
+};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
     Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order_behind,
@@ -227,41 +229,36 @@ fn places(
         .make(plan.cores, &plan.wanted())
         .map_err(|Unfit { what, fix }| BlueprintError::Queues { what, fix })?;
     let mut made = queues.into_iter();
-    let mut next = || made.next().ok_or(BlueprintError::NoQueue);
-    let mut queues = Vec::with_capacity(plan.queues.len());
-    for queue in &plan.queues {
-        queues.push(Place {
+    let place = |queue: &QueuePlan| {
+        Some(Place {
             name: queue.name.clone(),
-            queue: next()?,
+            queue: made.next()?,
             full: queue.full,
             consumers: queue.consumers.clone(),
             fan: None,
             numbered: arrivals
                 .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
                 .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
-        });
-    }
-    let mut ports = Vec::with_capacity(plan.ports.len());
-    for port in &plan.ports {
-        let mut of_cores = Vec::with_capacity(port.cores.len());
-        for _ in &port.cores {
-            of_cores.push(next()?);
-        }
-        let alone = if of_cores.len() == 1 { of_cores.pop() } else { None };
-        let fan = alone.is_none().then(|| {
-            let fan = Fan::new(&port.cores, of_cores);
+        })
+    };
+    let queues: Option<_> = plan.queues.iter().map(place).collect();
+    let tx_place = |port: &PortPlan| {
+        let fan = (port.cores.len() > 1).then(|| {
+            let fan = Fan::new(&port.cores, made.by_ref().take(port.cores.len()).collect());
             if port.fan_by_flow { fan.by_flow() } else { fan }
         });
-        let queue = alone.or_else(|| Some(Box::new(fan.clone()?) as Box<dyn Queue>));
-        ports.push(Place {
+        let queue = fan.clone().map(|fan| Box::new(fan) as Box<dyn Queue>);
+        Some(Place {
             name: port.name.clone(),
-            queue: queue.ok_or(BlueprintError::NoQueue)?,
+            queue: queue.or_else(|| made.next())?,
             full: port.full,
             consumers: port.cores.clone(),
             fan,
             numbered: None,
-        });
-    }
+        })
+    };
+    let ports: Option<_> = plan.ports.iter().map(tx_place).collect();
+    let (Some(queues), Some(ports)) = (queues, ports) else { return Err(BlueprintError::NoQueue) };
     let places = Places {
         queues,
         ports,
@@ -317,6 +314,7 @@ fn core(
             work,
             batch: Box::default(),
             open: None,
+            service,
         },
         learners: learners(plan, id, !exits.is_empty(), entry.cache, parts),
         entry,
@@ -332,7 +330,6 @@ fn core(
             gate,
         },
         decider: None,
-        service,
         board,
         last: (0, false),
     })

@@ -8,8 +8,7 @@
 //!            edits flow backwards, by mail, between batches
 //! ```
 //!
-//! A core without ports only serves. What is measured, traced and sampled on the way is behind one
-//! call to [`Observers`] a stage.
+//! A core without ports only serves. What is measured, traced and sampled on the way is behind one call to [`Observers`] a stage.
 //!
 //! Invariants: a frame is in the pool, in one of this core's batches, in a queue or in a port;
 //! every drop is counted under a reason; nothing is allocated after start.
@@ -21,7 +20,6 @@ use flowyard_flow::Refusal;
 use flowyard_frame::schedule::rounds;
 use flowyard_frame::{Nanos, To};
 use flowyard_pool::Pool;
-use flowyard_queue::Service;
 
 use crate::counters::{Board, Counters};
 use crate::elephants::Decider;
@@ -73,8 +71,6 @@ pub struct Core {
     pub(crate) observers: Observers,
     /// Elephant detector; present only on the core named by `[elephants] core`.
     pub(crate) decider: Option<Box<Decider>>,
-    /// What cores run between two ticks for the queues, if they are those of an event device.
-    pub(crate) service: Option<Arc<dyn Service>>,
     pub(crate) board: Arc<Board>,
     /// When the last tick began, and whether it made progress.
     pub(crate) last: (Nanos, bool),
@@ -82,7 +78,7 @@ pub struct Core {
 
 impl Tick for Core {
     fn tick(&mut self, now: Nanos) -> u32 {
-        let moved = self.service.as_ref().map_or(0, |service| service.run(self.id));
+        let moved = self.server.run_service(self.id);
         if matches!(self.server.open, Some((_, done)) if now < done) {
             return moved; // at work, under a virtual clock
         }

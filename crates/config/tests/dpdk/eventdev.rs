@@ -1,5 +1,5 @@
-//! A yard over an event device: numbered frames through every kind of queue, random yards under seeds with stalls, full
-//! queues, moves of flows and dead cores, and the ends of runs. The last two are the tests of flowyard's own queues.
+//! A yard over an event device: numbered frames through every kind of queue, and what is refused. The tests of flowyard's
+//! own queues that are run over an event device are in the program `main`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,26 +9,16 @@ use flowyard_ports::port::{Pace, SourceRx};
 use flowyard_yard::Parts;
 
 use super::OPTIONS;
-use super::sim::{Kind, Options, number, run};
 use super::traffic::{frames_or, pass};
-use crate::threads;
 
 flowyard_testkit::tests! {
     numbered_frames_pass_every_kind_of_queue,
-    every_seed_keeps_order_and_loses_nothing,
-    routers_keep_order_and_lose_nothing,
-    flows_are_reordered_without_settle,
-    order_holds_while_tables_change,
-    a_stop_drains_every_frame,
-    a_dead_core_without_a_substitute_ends_the_run,
-    a_core_that_dies_is_reported_and_the_others_continue,
-    every_flow_leaves_unchanged_with_any_number_of_cores,
     mistakes_in_the_configuration_are_named,
     what_a_device_cannot_do_is_an_error_at_the_start,
 }
 
 /// `text` with the engine "eventdev". Each thread that runs tests has a device of its own.
-pub(crate) fn engine(text: &str) -> String {
+fn engine(text: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local!(static DEVICE: u32 = NEXT.fetch_add(1, Ordering::Relaxed) % 14);
     let device = DEVICE.with(|device| *device);
@@ -77,68 +67,6 @@ fn numbered_frames_pass_every_kind_of_queue() {
     ];
     pass(&yard(3, 1, &queues.concat(), ""), frames);
     pass(&yard(4, 1, &queues.concat(), ""), frames);
-}
-
-/// As the test of flowyard's own queues, with fewer seeds.
-fn every_seed_keeps_order_and_loses_nothing() {
-    let one = number("FLOWYARD_SEED");
-    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(200), |seed| seed..seed + 1);
-    let count = seeds.end - seeds.start;
-    let (mut moved, mut held, mut deaths, mut drops, mut promoted) = (0, 0, 0, 0, 0);
-    for seed in seeds {
-        let ran = run(Options::new(seed));
-        if let Err(error) = &ran.verdict {
-            panic!("seed {seed}: {error}");
-        }
-        if seed % 16 == 0 || one.is_some() {
-            let again = run(Options::new(seed));
-            assert_eq!(ran.trace, again.trace, "seed {seed} does not do the same again");
-        }
-        (moved, held, drops) = (moved + ran.moved, held + ran.held, drops + ran.drops);
-        (deaths, promoted) = (deaths + ran.deaths, promoted + ran.total.promoted);
-    }
-    flowyard_testkit::note!(
-        "{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops, {promoted} promotions"
-    );
-    if count >= 200 {
-        assert!(moved > 1000 && held > 100 && deaths > 20 && drops > 1000 && promoted > 10);
-    }
-}
-
-fn routers_keep_order_and_lose_nothing() {
-    for seed in 0..50 {
-        let ran = run(Options { kind: Kind::Route, ..Options::new(seed) });
-        if let Err(error) = &ran.verdict {
-            panic!("seed {seed}: {error}");
-        }
-    }
-}
-
-/// The checker detects reordering: the same cases without settle reorder frames.
-fn flows_are_reordered_without_settle() {
-    let off = |seed| run(Options { settle: false, ..Options::new(seed) });
-    let reordered = (0..40).filter(|&seed| off(seed).reordered).count();
-    assert!(reordered >= 20, "{reordered} of 40 seeds reorder without settle");
-}
-
-fn order_holds_while_tables_change() {
-    threads::ends::order_holds_while_tables_change();
-}
-
-fn a_stop_drains_every_frame() {
-    threads::ends::a_stop_drains_every_frame();
-}
-
-fn a_dead_core_without_a_substitute_ends_the_run() {
-    threads::ends::a_dead_core_without_a_substitute_ends_the_run();
-}
-
-fn a_core_that_dies_is_reported_and_the_others_continue() {
-    threads::ends::a_core_that_dies_is_reported_and_the_others_continue();
-}
-
-fn every_flow_leaves_unchanged_with_any_number_of_cores() {
-    threads::captures::every_flow_leaves_unchanged_with_any_number_of_cores();
 }
 
 fn error(text: &str) -> String {
@@ -191,7 +119,7 @@ fn what_a_device_cannot_do_is_an_error_at_the_start() {
     let text = yard(2, 0, &queue("q", "atomic", &[0, 1], 64, 0), "");
     let first = build(&text);
     let told = build(&text).map(drop).unwrap_err().to_string();
-    assert!(told.contains("another yard of this process uses the event device"), "{told}");
+    assert!(told.contains("another yard in this process uses the event device"), "{told}");
     drop(first);
     assert!(build(&text).is_ok());
 }

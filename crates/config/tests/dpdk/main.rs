@@ -13,16 +13,6 @@ mod traffic;
 
 use flowyard_testkit::harness::Need;
 
-// Tests that the program `main` runs with flowyard's own queues.
-#[allow(dead_code, unused_imports, reason = "a part of these tests is run here")]
-#[path = "../main/sim/mod.rs"]
-mod sim;
-#[allow(dead_code, reason = "a part of these tests is run here")]
-#[path = "../main/threads/mod.rs"]
-mod threads;
-
-use eventdev::engine;
-
 /// EAL options of all tests of this process.
 const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
 
@@ -35,11 +25,6 @@ flowyard_testkit::tests! {
     mod memory needs [DPDK],
     mod peers needs [DPDK],
     mod refusals needs [DPDK],
-}
-
-/// The number of frames that switches answered in front of their queues: there are no switches here.
-const fn front_totals(_: &[flowyard_yard::Core]) -> u64 {
-    0
 }
 
 fn main() -> std::process::ExitCode {

@@ -6,6 +6,7 @@
 mod adapters;
 mod alloc;
 mod balance;
+mod eventdev;
 mod front;
 mod hold;
 mod memif;
@@ -18,10 +19,13 @@ mod threads;
 mod urgency;
 mod vhost_user;
 
+use eventdev::engine;
+
 flowyard_testkit::tests! {
     mod adapters,
     mod alloc,
     mod balance,
+    mod eventdev,
     mod front,
     mod hold,
     mod memif,
@@ -32,12 +36,6 @@ flowyard_testkit::tests! {
     mod threads,
     mod urgency,
     mod vhost_user,
-}
-
-/// The configuration `text`, with the engine that these tests are about: flowyard's own queues. The program `dpdk` runs
-/// some of these tests with an event device.
-fn engine(text: &str) -> String {
-    text.to_owned()
 }
 
 /// The number of frames that switches answered in front of their queues.

@@ -131,7 +131,7 @@ impl Core {
     /// not wait for them. Its queues then need another consumer, and its ports transmit no more.
     pub fn release(&mut self) {
         self.stop();
-        let Self { entry, server, exits, pool, counters, places, observers, service, .. } = self;
+        let Self { entry, server, exits, pool, counters, places, observers, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
         observers.dropped_for(&entry.batch, entry.waiting, DropReason::CoreDied, To::DROP);
         entry.waiting = Lanes::NONE;
@@ -158,7 +158,7 @@ impl Core {
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put_all(frame));
         }
-        if let Some(service) = service {
+        if let Some(service) = &server.service {
             service.lose(self.id);
         }
         // Frames that its queues had assigned to it and that it never took go to their other consumers.

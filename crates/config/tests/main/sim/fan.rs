@@ -92,7 +92,7 @@ fn run(order: &str, seed: u64) -> usize {
     used
 }
 
-fn flows_leave_a_port_of_several_cores_in_order() {
+pub(crate) fn flows_leave_a_port_of_several_cores_in_order() {
     for order in ["direct", "atomic", "ordered"] {
         let used: usize = (0..40).map(|seed| run(order, seed)).sum();
         assert_eq!(used, 40 * usize::from(CORES), "every core transmits, with {order} queues");

@@ -5,7 +5,7 @@
 //! `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
-mod fan;
+pub(crate) mod fan;
 mod injected;
 mod interfaces;
 mod ipsec;
