@@ -17,6 +17,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 mod twin;
+#[cfg(feature = "dpdk")]
+mod yards;
 
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
@@ -142,6 +144,19 @@ pub struct Rate {
     pub lost: u64,
 }
 
+/// A yard over the device beside the same yard over flowyard's own queues.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Beside {
+    /// Its cores and its queue.
+    pub yard: &'static str,
+    /// Million frames a second over flowyard's own queues, the median of the rounds.
+    pub own_million_per_s: f64,
+    /// Million frames a second over the device, the median of the rounds.
+    pub device_million_per_s: f64,
+    /// The rate over the device divided by that over flowyard's own queues, the median of the rounds' ratios.
+    pub ratio: f64,
+}
+
 /// The result of a suite.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Results {
@@ -153,6 +168,8 @@ pub struct Results {
     pub rules: Vec<Row>,
     /// Throughput; empty if it was not measured.
     pub rates: Vec<Rate>,
+    /// Yards over the device; empty if they were not measured, or there can be none.
+    pub yards: Vec<Beside>,
 }
 
 /// What is measured.
@@ -179,7 +196,8 @@ pub fn measure(job: &Job<'_>, clock: &Clock) -> Result<Results, Error> {
     let rates = kinds.iter().filter(|_| job.rounds > 0);
     let rates = rates.map(|kind| rate(scheduler.as_mut(), *kind, job, clock)).collect();
     let (device, title) = (job.device.to_owned(), scheduler.title());
-    Ok(Results { device, title, rules, rates })
+    drop(scheduler); // the yards use the device
+    Ok(Results { device, title, rules, rates, yards: yards(job, clock)? })
 }
 
 /// The schedulers that need no DPDK.
@@ -197,6 +215,21 @@ fn open(job: &Job<'_>) -> Result<Box<dyn Scheduler>, Error> {
         return Ok(built_in);
     }
     Ok(Box::new(dpdk::Dpdk::open(job.device, job.options).map_err(Error::input)?))
+}
+
+/// Measures yards over the device, if it is one of DPDK that a yard can use.
+#[cfg(feature = "dpdk")]
+fn yards(job: &Job<'_>, clock: &Clock) -> Result<Vec<Beside>, Error> {
+    if job.rounds == 0 || built_in(job.device).is_some() {
+        return Ok(Vec::new());
+    }
+    Ok(yards::measure(job, clock)?)
+}
+
+#[cfg(not(feature = "dpdk"))]
+#[expect(clippy::unnecessary_wraps, reason = "as with DPDK")]
+const fn yards(_: &Job<'_>, _: &Clock) -> Result<Vec<Beside>, Error> {
+    Ok(Vec::new())
 }
 
 #[cfg(not(feature = "dpdk"))]

@@ -127,6 +127,11 @@ fn key(flow: u64) -> FlowKey {
 
 impl Case {
     pub(crate) fn config(&self, first: u16) -> anyhow::Result<Config> {
+        Config::parse("bench", &self.text(first)).context("the bench's own configuration")
+    }
+
+    /// The configuration of this case, on the CPUs from `first` on.
+    pub(crate) fn text(&self, first: u16) -> String {
         let Self { cores, order, consumers, .. } = self;
         let through = "ports = { in = \"out\" }";
         let work = match self.load {
@@ -145,15 +150,14 @@ impl Case {
         let pin: Vec<u16> = (first..first + cores)
             .take_while(|_| usize::from(first + cores) <= processors)
             .collect();
-        let text = format!(
+        format!(
             "[yard]\ncores = {cores}\nidle = \"busy\"\npin = {pin:?}\n\
              [[port]]\nname = \"in\"\nkind = \"mem\"\nin = \"memory\"\nwindow_frames = 256\n\
              [[port]]\nname = \"out\"\nkind = \"mem\"\ncore = {}\nwindow_frames = 256\n\
              [[queue]]\nname = \"q\"\norder = \"{order}\"\nconsumers = {consumers:?}\n\
              window_frames = 512\n[work]\n{work}\n",
             cores - 1,
-        );
-        Config::parse("bench", &text).context("the bench's own configuration")
+        )
     }
 
     /// Measures the case for `time`, after a quarter of it to warm up.
@@ -175,7 +179,17 @@ impl Case {
         time: Duration,
         clock: &Clock,
     ) -> anyhow::Result<Round> {
-        let running = self.yard(first, clock)?.start(Arc::clone(clock));
+        self.measure(self.yard(&self.config(first)?, clock)?, time, clock)
+    }
+
+    /// Measures the engine `yard`, which is one of this case.
+    pub(crate) fn measure(
+        &self,
+        yard: Yard,
+        time: Duration,
+        clock: &Clock,
+    ) -> anyhow::Result<Round> {
+        let running = yard.start(Arc::clone(clock));
         let running = running.context("starting a thread for a core")?;
         running.reload(self.entries());
         thread::sleep(time / 4); // to warm up
@@ -188,12 +202,12 @@ impl Case {
         Ok(after?.since(&before?))
     }
 
-    /// The engine of this case, on the CPUs from `first` on.
-    fn yard(&self, first: u16, clock: &Clock) -> anyhow::Result<Yard> {
+    /// The engine of this case, with this configuration.
+    pub(crate) fn yard(&self, config: &Config, clock: &Clock) -> anyhow::Result<Yard> {
         let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
         let source = Repeat::new(self.frames(), u32::MAX);
         parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
-        self.config(first)?.build(parts).context("the bench's own yard")
+        config.build(parts).context("the bench's own yard")
     }
 
     /// The frames that the port repeats.

@@ -80,9 +80,14 @@ impl Config {
     pub fn build_logged(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
         super::send::receive(self, &mut parts.rx)?;
         if let Some(QueueLimits::Dlb2) = self.yard.queue_limits {
-            parts.queue = flowyard_queue::dlb::queue;
+            parts.queues = Box::new(flowyard_queue::dlb::queue);
         }
+        self.use_event_device(&mut parts);
         self.resolve()?.build(parts, log).map_err(|error| match error {
+            BuildError::Blueprint(BlueprintError::Queues { what, fix }) => {
+                let span = self.event_device().map_or(0..0, toml::Spanned::span);
+                self.error(span, what, fix).into()
+            }
             BuildError::Interface { port, error: OpenError { what, fix } } => {
                 let named = self.ports().nth(usize::from(port));
                 let named = named.and_then(|port| port.interface.as_ref().or(port.device.as_ref()));

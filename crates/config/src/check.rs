@@ -75,6 +75,7 @@ pub(super) fn check(config: &Config) -> Checked {
     super::offload::check(config)?;
     super::dpdk::check_section(config)?;
     super::send::check(config)?;
+    super::eventdev::check(config)?;
     pool(config)
 }
 

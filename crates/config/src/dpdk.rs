@@ -4,7 +4,7 @@ use flowyard_ports::port::dpdk::{self, DpdkPort, Environment, Memory, SPARE_FRAM
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, PortConfig, PortKind};
+use super::{Config, ConfigError, EngineWord, PortConfig, PortKind};
 use flowyard_pool::LONGEST_LENDABLE;
 
 /// `[dpdk]`
@@ -32,8 +32,6 @@ impl Config {
             port.device.as_ref().map(|device| device.get_ref().clone()).unwrap_or_default()
         };
         let hash = port.rss.as_ref().is_none_or(|rss| *rss.get_ref());
-        let devices = self.ports().filter(|port| port.kind == PortKind::Dpdk).map(device);
-        let section = self.dpdk.as_ref().map(|section| &section.get_ref().options);
         DpdkPort {
             number,
             name: port.name.get_ref().clone(),
@@ -43,10 +41,19 @@ impl Config {
             frames: port.dpdk_ring() as u16,
             mtu: port.mtu.as_ref().map_or(0, |mtu| *mtu.get_ref() as u16),
             hash_key: hash.then(|| self.receive_key()),
-            environment: Environment {
-                options: section.into_iter().flatten().map(|one| one.get_ref().clone()).collect(),
-                devices: devices.collect(),
-            },
+            environment: self.dpdk_environment(),
+        }
+    }
+
+    /// How DPDK is started: the same for all ports, and for an event device.
+    pub(crate) fn dpdk_environment(&self) -> Environment {
+        let section = self.dpdk.as_ref().map(|section| &section.get_ref().options);
+        let ports = self.ports().filter(|port| port.kind == PortKind::Dpdk);
+        let devices = ports.map(|port| port.device.as_ref()).chain([self.event_device()]);
+        let text = |one: &Spanned<String>| one.get_ref().clone();
+        Environment {
+            options: section.into_iter().flatten().map(text).collect(),
+            devices: devices.flatten().map(text).collect(),
         }
     }
 }
@@ -108,9 +115,11 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
 /// Checks the section `[dpdk]`.
 pub(super) fn check_section(config: &Config) -> Result<(), ConfigError> {
     let Some(section) = &config.dpdk else { return Ok(()) };
-    if !config.ports().any(|port| port.kind == PortKind::Dpdk) {
+    let has_port = config.ports().any(|port| port.kind == PortKind::Dpdk);
+    if !has_port && *config.yard.engine.get_ref() == EngineWord::Own {
         let what = "no port is of kind \"dpdk\", so DPDK is not started";
-        return Err(config.error(section.span(), what, "remove [dpdk], or add such a port"));
+        let fix = "remove [dpdk], or add such a port or engine = \"eventdev\" in [yard]";
+        return Err(config.error(section.span(), what, fix));
     }
     for option in &section.get_ref().options {
         let text = option.get_ref();

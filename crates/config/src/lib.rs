@@ -43,6 +43,7 @@ mod compose;
 mod dpdk;
 mod elephants;
 mod error;
+mod eventdev;
 pub mod file;
 mod flows;
 mod health;
@@ -84,8 +85,8 @@ pub use tenant::TenantConfig;
 pub use words::PortOffload;
 pub use words::hex;
 pub use words::{
-    BadChecksumsWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord, MemoryWord, ModeWord,
-    Order, PortKind, QueueLimits, RoleWord,
+    BadChecksumsWord, EngineWord, FanoutWord, FullWord, HashKey, HostQueueWord, IdleWord,
+    MemoryWord, ModeWord, Order, PortKind, QueueLimits, RoleWord,
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
@@ -187,6 +188,10 @@ pub struct YardConfig {
     /// Of this number of batches, a core takes one from a queue that is not its most urgent one, if such a queue has
     /// frames; 0: strict priority.
     pub less_urgent_every: Spanned<u32>,
+    /// What the queues are made of.
+    pub engine: Spanned<EngineWord>,
+    /// The event device of `engine = "eventdev"` and its arguments, as `event_sw0`.
+    pub event_device: Option<Spanned<String>>,
     /// Limits of the queues beyond their windows, for simulations; by default there are none.
     pub queue_limits: Option<QueueLimits>,
     /// The seed of all random choices: table hashes and the random hash key. If it is not written,
@@ -211,6 +216,8 @@ impl Default for YardConfig {
             hold_after_frames: 1024,
             hold_us: 1000,
             less_urgent_every: free(16),
+            engine: free(EngineWord::Own),
+            event_device: None,
             queue_limits: None,
             seed: None,
             metrics: None,

@@ -42,6 +42,17 @@ impl std::convert::From<IdleWord> for flowyard_yard::blueprint::Idle {
     }
 }
 
+/// What the queues of a yard are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineWord {
+    /// Queues of flowyard's own.
+    #[default]
+    Own,
+    /// The queues of an event device of DPDK.
+    Eventdev,
+}
+
 /// The limits of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]

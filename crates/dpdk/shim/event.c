@@ -8,6 +8,7 @@
 #include <rte_dev.h>
 #include <rte_eventdev.h>
 #include <rte_service.h>
+#include <rte_service_component.h>
 
 _Static_assert(RTE_EVENT_OP_NEW == FY_NEW && RTE_EVENT_OP_FORWARD == FY_FORWARD &&
 	       RTE_EVENT_OP_RELEASE == FY_RELEASE, "operations");
@@ -17,6 +18,8 @@ _Static_assert(sizeof(struct rte_event) == 16, "rte_event");
 
 /* The service that schedules a software device; 0 if there is none, otherwise the number and 1. */
 static uint32_t services[RTE_EVENT_MAX_DEVS];
+/* Whether the device was started before. */
+static int was_started[RTE_EVENT_MAX_DEVS];
 
 FY_EXPORT int fy_event_find(const char *name)
 {
@@ -67,12 +70,12 @@ static int port_setup(uint8_t device, uint8_t at, const struct fy_event_port *of
 	return rte_event_port_setup(device, at, &conf);
 }
 
-/* Configures and starts a stopped device. `window` is the number of ordered events in flight of a queue. */
-FY_EXPORT int fy_event_start(uint8_t device, uint32_t events, uint32_t window, const struct fy_event_queue *queues,
+/* Configures a stopped device. */
+static int configure(uint8_t device, uint32_t events, uint32_t window, const struct fy_event_queue *queues,
 			     uint32_t queue_count, const struct fy_event_port *ports, uint32_t port_count)
 {
 	struct rte_event_dev_info info;
-	uint32_t single = 0, service, flows = 1024;
+	uint32_t single = 0, flows = 1024;
 	int result = rte_event_dev_info_get(device, &info);
 	if (result < 0)
 		return result;
@@ -100,8 +103,22 @@ FY_EXPORT int fy_event_start(uint8_t device, uint32_t events, uint32_t window, c
 				return -EINVAL;
 		}
 	}
+	return result;
+}
+
+/* Configures and starts a stopped device. `window` is the number of ordered events in flight of a queue. */
+FY_EXPORT int fy_event_start(uint8_t device, uint32_t events, uint32_t window, const struct fy_event_queue *queues,
+			     uint32_t queue_count, const struct fy_event_port *ports, uint32_t port_count)
+{
+	uint32_t service;
+	int result = configure(device, events, window, queues, queue_count, ports, port_count);
+	/* The software device takes the credits of its earlier ports from those of the new setup; the second setup begins
+	 * with none. */
+	if (result >= 0 && was_started[device])
+		result = configure(device, events, window, queues, queue_count, ports, port_count);
 	if (result < 0)
 		return result;
+	was_started[device] = 1;
 	services[device] = 0;
 	if (rte_event_dev_service_id_get(device, &service) == 0) {
 		rte_service_runstate_set(service, 1);
@@ -123,8 +140,16 @@ FY_EXPORT int fy_event_remove(uint8_t device, const char *name)
 	int result = rte_event_dev_close(device);
 	if (result < 0)
 		return result;
+	uint32_t service = services[device];
 	services[device] = 0;
-	return rte_eal_hotplug_remove("vdev", name);
+	was_started[device] = 0;
+	result = rte_eal_hotplug_remove("vdev", name);
+	/* The driver does not do this, and a process can have 64 services. */
+	if (service != 0) {
+		rte_service_runstate_set(service - 1, 0);
+		rte_service_component_unregister(service - 1);
+	}
+	return result;
 }
 
 FY_EXPORT int fy_event_has_service(uint8_t device)

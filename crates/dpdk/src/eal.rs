@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "calls of C functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use crate::{Error, error, sys};
 
@@ -67,6 +67,7 @@ impl Eal {
     /// When there is no such driver or device, or the driver refuses the arguments.
     pub(crate) fn add(self, arguments: &str) -> Result<(), Error> {
         let text = c_text(arguments)?;
+        let _guard = changing();
         // SAFETY: the text ends with a zero; DPDK copies it.
         let result = unsafe { sys::fy_device_add(text.as_ptr()) };
         if result < 0 && result != -libc::EEXIST {
@@ -101,6 +102,12 @@ thread_local! {
 #[inline]
 pub(crate) fn is_registered() -> bool {
     REGISTERED.with(|registered| registered.0)
+}
+
+/// The right to add or remove devices, which DPDK does not do on two threads at a time.
+pub(crate) fn changing() -> MutexGuard<'static, ()> {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The version of the DPDK library, as `DPDK 22.11.11`.

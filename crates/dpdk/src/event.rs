@@ -5,7 +5,7 @@
 //! unsafe for that reason.
 #![allow(unsafe_code, reason = "calls of C functions")]
 
-use crate::eal::{Eal, c_text, is_registered, name_of};
+use crate::eal::{Eal, c_text, changing, is_registered, name_of};
 use crate::error::text_of;
 use crate::{BURST, Error, sys};
 
@@ -70,6 +70,8 @@ pub struct EventPort {
     pub depth: u32,
     /// Whether it serves a queue with a single link.
     pub single_link: bool,
+    /// Whether a dequeue releases nothing: see [`EventDevice::dequeue`].
+    pub no_implicit_release: bool,
     /// The queues that it serves, as bits.
     pub queues: u64,
 }
@@ -105,12 +107,12 @@ pub struct EventInfo {
 /// An event device.
 #[derive(Debug)]
 pub struct EventDevice {
-    number: u8,
+    pub(crate) number: u8,
     name: String,
     is_started: bool,
 }
 
-const fn sched_code(sched: Sched) -> u8 {
+pub(crate) const fn sched_code(sched: Sched) -> u8 {
     match sched {
         Sched::Ordered => 0,
         Sched::Atomic => 1,
@@ -178,7 +180,7 @@ impl EventDevice {
             threshold: of.threshold,
             depth: of.depth,
             single_link: of.single_link.into(),
-            no_implicit_release: 0,
+            no_implicit_release: of.no_implicit_release.into(),
             queues: of.queues,
         };
         let queues: Vec<_> = setup.queues.iter().map(queue).collect();
@@ -219,6 +221,7 @@ impl EventDevice {
     pub fn remove(mut self) -> Result<(), Error> {
         let text = c_text(&self.name)?;
         self.is_started = false;
+        let _guard = changing();
         // SAFETY: the text ends with a zero; nobody else uses the device.
         let result = unsafe { sys::fy_event_remove(self.number, text.as_ptr()) };
         if result < 0 {
@@ -287,7 +290,7 @@ impl EventDevice {
     }
 
     /// Dequeues up to as many events as `into` has room for, at most [`BURST`]; returns how many. The events that the
-    /// port dequeued before and has neither forwarded nor released are released by this.
+    /// port dequeued before and has neither forwarded nor released are released by this, unless [`EventPort::no_implicit_release`] is set.
     ///
     /// # Safety
     /// As of [`EventDevice::maintain`].

@@ -1,4 +1,4 @@
-//! DPDK behind a small C interface: ports, the yard's memory, rules in adapters, event devices.
+//! DPDK behind a small C interface: ports, the yard's memory, rules in adapters, event devices, and a yard's queues over them.
 //!
 //! ```text
 //!  ports, bench ──> Eal, Port, Queue, External, Rules, EventDevice ──> sys (extern "C") ──> shim/*.c ──> libdpdk
@@ -30,6 +30,8 @@ mod port;
 mod queue;
 pub mod rules;
 #[cfg(feature = "dpdk")]
+mod schedule;
+#[cfg(feature = "dpdk")]
 mod sys;
 
 #[cfg(feature = "dpdk")]
@@ -40,6 +42,7 @@ pub use self::{
     memory::{Buffers, Copying, External},
     port::{Info, Link, Port, Rss, Settings, Stats},
     queue::{Lent, Outgoing, Queue, Received},
+    schedule::EventScheduler,
 };
 
 /// The number of frames or events that one call moves at most.

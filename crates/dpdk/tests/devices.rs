@@ -143,7 +143,13 @@ fn an_event_device_returns_every_event_in_order() {
     let mut device = EventDevice::open(eal(), "event_sw0").unwrap();
     let info = device.info().unwrap();
     assert!(info.driver.contains("sw") && info.most.0 >= 2, "{info:?}");
-    let port = |queues, single_link| EventPort { threshold: 1024, depth: 32, single_link, queues };
+    let port = |queues, single_link| EventPort {
+        threshold: 1024,
+        depth: 32,
+        single_link,
+        no_implicit_release: false,
+        queues,
+    };
     let setup = Setup {
         events: 1024,
         window: 256,

@@ -27,6 +27,17 @@ pub trait Queue: Send + Sync {
     /// that holds frames keeps their order.
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes;
 
+    /// As [`Queue::enqueue`], by core `core`: a queue of an event device enqueues by a port of that core.
+    fn enqueue_from(&self, _core: u16, from: &mut Batch, lanes: Lanes) -> Lanes {
+        self.enqueue(from, lanes)
+    }
+
+    /// The queue of an event device to which core `core` is to forward the frame of `lane`, in place of
+    /// [`Queue::enqueue`]. `None`: the frame does not go to one queue of an event device.
+    fn device_queue(&self, _core: u16, _from: &Batch, _lane: usize) -> Option<u8> {
+        None
+    }
+
     /// Fills `into`, which is empty, with up to 32 frames for consumer `core`, and sets [`Batch::keys_in_pool`]. They are open until
     /// [`Queue::complete`]. A core has at most one open batch of a queue, and gets no frames while it has
     /// one.
@@ -59,6 +70,12 @@ pub trait Queue: Send + Sync {
     /// The batch that consumer `core` has dequeued and not completed. If it stays the same for longer than
     /// any work takes, the core has died.
     fn open(&self, core: u16) -> Option<Open>;
+
+    /// Whether all frames that entered before those of the open batch of `core` are done, and the core has all frames
+    /// from the oldest one of the batch to its last one.
+    fn is_oldest(&self, core: u16) -> bool {
+        self.open(core).is_some_and(|open| open.since_ticket == self.head())
+    }
 
     /// Gives up on the open batch of a core that died: its tickets are done, so that later frames can
     /// leave; call [`Queue::flush`] to hand those on. The frames of the batch stay with the core:

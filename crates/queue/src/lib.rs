@@ -23,14 +23,17 @@ mod atomic;
 mod contract;
 pub mod dlb;
 mod done_bits;
+pub mod events;
 mod line;
 pub mod model;
 mod pins;
 mod ring;
+mod scheduler;
 mod sync;
 
 pub use contract::{Open, Order, Queue, Sink};
 pub use done_bits::DoneBits;
+pub use scheduler::{Queues, Scheduler, Service, Unfit, Wanted};
 
 /// Makes a queue with `order` for the cores 0 to `consumers` - 1, with a window of `capacity` frames. A
 /// direct queue has one consumer; `consumers` is ignored.

@@ -88,6 +88,13 @@ impl Scenario {
         self.config.sim.seeds
     }
 
+    /// The scenario with at most this number of seeds.
+    #[must_use]
+    pub fn with_seeds(mut self, most: u64) -> Self {
+        self.config.sim.seeds = self.config.sim.seeds.min(most);
+        self
+    }
+
     /// Simulates the scenario with every seed, and compares the results.
     ///
     /// # Errors

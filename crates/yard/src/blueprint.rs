@@ -20,7 +20,7 @@ use flowyard_flow::table::Rule;
 use flowyard_flow::table::marked::Answers;
 use flowyard_frame::{Action, FlowKey, Nanos, To};
 use flowyard_pool::LONGEST;
-use flowyard_queue::Order;
+use flowyard_queue::{Order, Wanted};
 
 use crate::apply::Lists;
 use crate::places::Full;
@@ -270,6 +270,14 @@ pub enum BlueprintError {
         /// How many cores there are.
         cores: u16,
     },
+    /// The queues cannot be made.
+    #[error("the queues: {what}; {fix}")]
+    Queues {
+        /// Why.
+        what: String,
+        /// How to fix it.
+        fix: String,
+    },
     /// A table cannot be built.
     #[error("the {table}: {reason}")]
     Table {
@@ -329,6 +337,28 @@ impl Blueprint {
             }
         }
         Ok(())
+    }
+
+    /// The queues that the engine needs: every queue, then a tx queue for every core of every port.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let queues = self.queues.iter().map(|queue| Wanted {
+            order: queue.order,
+            consumers: queue.consumers.clone(),
+            window: queue.window_frames as usize,
+            priority: queue.priority,
+            is_tx: false,
+        });
+        let ports = self.ports.iter().flat_map(|port| {
+            port.cores.iter().map(|core| Wanted {
+                order: Order::Direct,
+                consumers: vec![*core],
+                window: port.window_frames as usize,
+                priority: 0,
+                is_tx: true,
+            })
+        });
+        queues.chain(ports).collect()
     }
 
     /// The queues that the frames of core `core` are spread over if they stay with it; empty if they are spread over

@@ -18,11 +18,13 @@ use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
 use flowyard_pool::Pool;
-use flowyard_queue::{Order, Queue};
+use flowyard_queue::{Order, Queue, Queues, Scheduler, Service, Unfit};
 
 use crate::Clock;
 use crate::arrivals::{Arrivals, Numbered};
-use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
+use crate::blueprint::{
+    Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan, PortPlan, QueuePlan,
+};
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
     Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order_behind,
@@ -41,9 +43,8 @@ use crate::work::Work;
 
 /// What the engine is made of besides its blueprint: the bodies of ports, works and learners.
 pub struct Parts {
-    /// Makes a queue: the order, how many cores (numbered from 0) are possible consumers, and how
-    /// many frames it holds.
-    pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
+    /// Makes the queues.
+    pub queues: Box<dyn Scheduler + Send>,
     /// The real clock, to time the stages with; without one only the virtual clock is charged.
     pub clock: Option<Clock>,
     /// The pool, if ports were opened on one; made by [`Blueprint::pool`].
@@ -71,7 +72,7 @@ pub struct Parts {
 impl Default for Parts {
     fn default() -> Self {
         Self {
-            queue: flowyard_queue::new,
+            queues: Box::new(flowyard_queue::new),
             clock: None,
             pool: None,
             rx: BTreeMap::new(),
@@ -142,7 +143,8 @@ impl Yard {
     pub fn build(plan: &Blueprint, mut parts: Parts) -> Result<Self, BlueprintError> {
         plan.check()?;
         let arrivals = parts.control.iter().find_map(|control| Arc::clone(control).arrivals());
-        let places = Arc::new(places(plan, parts.queue, arrivals.as_ref()));
+        let (places, service) = places(plan, &mut *parts.queues, arrivals.as_ref())?;
+        let places = Arc::new(places);
         let rules = rules_table(&plan.steer.rules, plan.secret)
             .map_err(|bad| table("rules", &format!("rule {}: {}", bad.rule + 1, bad.reason)))?;
         let rules = Arc::new(rules);
@@ -157,6 +159,7 @@ impl Yard {
                 rules: Arc::clone(&rules),
                 pool,
                 mail: mail.clone(),
+                service: service.clone(),
             };
             let mut core = core(plan, id, shared, mailbox, &mut parts)?;
             watch_elephants(plan, &mut core, &elephants);
@@ -216,44 +219,54 @@ pub fn rules_table(rules: &[Rule], secret: Secret) -> Result<Wildcard, BadRule> 
     Ok(table)
 }
 
-/// Every queue, and a tx queue for every core of every port.
+/// Every queue, and a tx queue for every core of every port; and what cores run for them.
 fn places(
     plan: &Blueprint,
-    new: fn(Order, u16, usize) -> Box<dyn Queue>,
+    scheduler: &mut dyn Scheduler,
     arrivals: Option<&Arc<dyn Arrivals>>,
-) -> Places {
-    let queues = plan.queues.iter().map(|queue| Place {
-        name: queue.name.clone(),
-        queue: new(queue.order, plan.cores, queue.window_frames as usize),
-        full: queue.full,
-        consumers: queue.consumers.clone(),
-        fan: None,
-        numbered: arrivals
-            .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
-            .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
-    });
-    let ports = plan.ports.iter().map(|port| {
-        let direct = || new(Order::Direct, 1, port.window_frames as usize);
+) -> Result<(Places, Option<Arc<dyn Service>>), BlueprintError> {
+    let Queues { queues, service } = scheduler
+        .make(plan.cores, &plan.wanted())
+        .map_err(|Unfit { what, fix }| BlueprintError::Queues { what, fix })?;
+    let mut made = queues.into_iter();
+    let place = |queue: &QueuePlan| {
+        Some(Place {
+            name: queue.name.clone(),
+            queue: made.next()?,
+            full: queue.full,
+            consumers: queue.consumers.clone(),
+            fan: None,
+            numbered: arrivals
+                .filter(|_| queue.order == Order::Ordered && queue.consumers.len() > 1)
+                .map(|arrivals| Numbered::new(Arc::clone(arrivals))),
+        })
+    };
+    let queues: Option<_> = plan.queues.iter().map(place).collect();
+    let tx_place = |port: &PortPlan| {
         let fan = (port.cores.len() > 1).then(|| {
-            let fan = Fan::new(&port.cores, direct);
+            let fan = Fan::new(&port.cores, made.by_ref().take(port.cores.len()).collect());
             if port.fan_by_flow { fan.by_flow() } else { fan }
         });
-        let queue = fan.clone().map_or_else(direct, |fan| Box::new(fan) as Box<dyn Queue>);
-        Place {
+        let queue = fan.clone().map(|fan| Box::new(fan) as Box<dyn Queue>);
+        Some(Place {
             name: port.name.clone(),
-            queue,
+            queue: queue.or_else(|| made.next())?,
             full: port.full,
             consumers: port.cores.clone(),
             fan,
             numbered: None,
-        }
-    });
-    Places {
-        queues: queues.collect(),
-        ports: ports.collect(),
+        })
+    };
+    let ports: Option<_> = plan.ports.iter().map(tx_place).collect();
+    let (Some(queues), Some(ports)) = (queues, ports) else { return Err(BlueprintError::NoQueue) };
+    let places = Places {
+        queues,
+        ports,
         lists: plan.port_lists.clone(),
+        copies: scheduler.copies(),
         overloaded: (0..plan.cores).map(|_| AtomicBool::new(false)).collect(),
-    }
+    };
+    Ok((places, service))
 }
 
 /// What a core shares with others.
@@ -262,6 +275,7 @@ struct Shared {
     rules: Arc<Wildcard>,
     pool: Pool,
     mail: Mail,
+    service: Option<Arc<dyn Service>>,
 }
 
 fn core(
@@ -271,7 +285,7 @@ fn core(
     mailbox: Mailbox,
     parts: &mut Parts,
 ) -> Result<Core, BlueprintError> {
-    let Shared { places, rules, pool, mail } = shared;
+    let Shared { places, rules, pool, mail, service } = shared;
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
     for (number, port) in (0..).zip(&plan.ports) {
         if port.cores.contains(&id) {
@@ -300,6 +314,7 @@ fn core(
             work,
             batch: Box::default(),
             open: None,
+            service,
         },
         learners: learners(plan, id, !exits.is_empty(), entry.cache, parts),
         entry,

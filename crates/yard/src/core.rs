@@ -8,8 +8,7 @@
 //!            edits flow backwards, by mail, between batches
 //! ```
 //!
-//! A core without ports only serves. What is measured, traced and sampled on the way is behind one
-//! call to [`Observers`] a stage.
+//! A core without ports only serves. What is measured, traced and sampled on the way is behind one call to [`Observers`] a stage.
 //!
 //! Invariants: a frame is in the pool, in one of this core's batches, in a queue or in a port;
 //! every drop is counted under a reason; nothing is allocated after start.
@@ -79,11 +78,12 @@ pub struct Core {
 
 impl Tick for Core {
     fn tick(&mut self, now: Nanos) -> u32 {
+        let moved = self.server.run_service(self.id);
         if matches!(self.server.open, Some((_, done)) if now < done) {
-            return 0; // at work, under a virtual clock
+            return moved; // at work, under a virtual clock
         }
         self.observers.tick(now);
-        let served = self.read_mail(now) + self.receive(now) + self.serve(now);
+        let served = moved + self.read_mail(now) + self.receive(now) + self.serve(now);
         let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
         self.rebalance(now);

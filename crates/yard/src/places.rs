@@ -60,9 +60,9 @@ impl Place {
     pub fn enqueue(&self, core: u16, pool: &Pool, from: &mut Batch, lanes: Lanes) -> Lanes {
         pool.store_keys(from, lanes);
         match (&self.fan, &self.numbered) {
-            (None, None) => self.queue.enqueue(from, lanes),
+            (None, None) => self.queue.enqueue_from(core, from, lanes),
             (None, Some(numbered)) => {
-                numbered.enter(pool, from, lanes, |from| self.queue.enqueue(from, lanes))
+                numbered.enter(pool, from, lanes, |from| self.queue.enqueue_from(core, from, lanes))
             }
             (Some(fan), _) => fan.enqueue_by(Some(core), from, lanes),
         }
@@ -77,6 +77,8 @@ pub struct Places {
     pub ports: Vec<Place>,
     /// Port lists, by the number in `To::Ports`.
     pub lists: Vec<Vec<u16>>,
+    /// Whether a frame can leave by several ports.
+    pub copies: bool,
     /// By core: whether its ports have more frames than it can take.
     pub overloaded: Vec<AtomicBool>,
 }
@@ -123,9 +125,11 @@ impl Places {
             To::Port(port) => usize::from(port) < self.ports.len(),
             To::Ports(list) => {
                 let ports = self.list(list);
-                !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
+                self.copies
+                    && !ports.is_empty()
+                    && ports.iter().all(|&port| self.is_exit(To::Port(port)))
             }
-            To::Chain(_) => true,
+            To::Chain(_) => self.copies,
             To::Queue(_) | To::List(_) | To::Drop(_) | To::Sent(_) => false,
         }
     }

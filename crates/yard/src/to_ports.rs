@@ -242,6 +242,11 @@ impl Queue for ToPorts {
         Lanes::NONE
     }
 
+    fn device_queue(&self, core: u16, from: &Batch, lane: usize) -> Option<u8> {
+        let To::Port(_) = from.actions[lane].to else { return None };
+        self.places.get(from.actions[lane].to)?.queue.device_queue(core, from, lane)
+    }
+
     /// No core dequeues here: the owners of the ports dequeue from their tx queues.
     fn dequeue(&self, _core: u16, _into: &mut Batch) {}
 

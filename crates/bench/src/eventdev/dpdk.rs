@@ -112,6 +112,7 @@ impl Scheduler for Dpdk {
             threshold: threshold.min(limit),
             depth: BURST as u32,
             single_link,
+            no_implicit_release: false,
             queues,
         };
         let last = plan.stages.len();

@@ -18,7 +18,8 @@ Examples:
   flowyard bench eventdev --device event_opdl0 --json > opdl.json
 
 One thread plays the producer, the workers, the consumer and the scheduler of a software device, so
-the events of a rule are the same in each run. Compare rates that were measured in turn only. The
+the events of a rule are the same in each run. Compare rates that were measured in turn only. Over a
+software device of DPDK that a yard can use, yards are measured in turn with flowyard's own queues. The
 exit status is 0, whether the device keeps the rules or not.")]
 pub(crate) struct Args {
     /// The device: own for flowyard's queues, dlb2-model for a model of the limits of Intel's DLB 2.0, or an event
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     eal: Vec<String>,
 
-    /// Number of rounds of each rate; 0 measures no rates
+    /// Number of rounds of each rate and yard; 0 measures none
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
@@ -93,5 +94,29 @@ fn text(results: &Results) -> String {
         let (misordered, lost) = (rate.misordered.to_string(), rate.lost.to_string());
         rates.push([Cell::new(kind), Cell::new(speed), Cell::new(misordered), Cell::new(lost)]);
     }
-    text + "\n" + &rates.to_text(&style())
+    text += "\n";
+    text += &rates.to_text(&style());
+    if results.yards.is_empty() {
+        return text;
+    }
+    text + "\n" + &yards(results).to_text(&style())
+}
+
+/// The yards over the device.
+fn yards(results: &Results) -> Table {
+    let mut table = Table::new("Yards over the device beside flowyard's own queues")
+        .column(Column::text("yard"))
+        .column(Column::number("own").unit("M frames/s"))
+        .column(Column::number("device").unit("M frames/s"))
+        .column(Column::number("ratio"));
+    for yard in &results.yards {
+        let number = |value: f64| Cell::new(format!("{value:.2}"));
+        table.push([
+            Cell::new(yard.yard),
+            number(yard.own_million_per_s),
+            number(yard.device_million_per_s),
+            number(yard.ratio),
+        ]);
+    }
+    table
 }

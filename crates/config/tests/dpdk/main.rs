@@ -4,6 +4,7 @@
 //! DPDK is started once in this process, without huge pages. Where it cannot start, the tests are ignored.
 //! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test, 100000000 for the long mode: by default they are few.
 
+mod eventdev;
 mod kernel;
 mod memory;
 mod peers;
@@ -20,6 +21,7 @@ const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
 const DPDK: Need = Need::Check(traffic::dpdk_starts);
 
 flowyard_testkit::tests! {
+    mod eventdev needs [DPDK],
     mod kernel,
     mod memory needs [DPDK],
     mod peers needs [DPDK],

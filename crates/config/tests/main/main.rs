@@ -6,6 +6,7 @@
 mod adapters;
 mod alloc;
 mod balance;
+mod eventdev;
 mod front;
 mod hold;
 mod memif;
@@ -18,10 +19,13 @@ mod threads;
 mod urgency;
 mod vhost_user;
 
+use eventdev::engine;
+
 flowyard_testkit::tests! {
     mod adapters,
     mod alloc,
     mod balance,
+    mod eventdev,
     mod front,
     mod hold,
     mod memif,

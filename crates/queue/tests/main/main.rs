@@ -5,5 +5,6 @@
 
 mod against_model;
 mod common;
+mod events;
 mod semantics;
 mod threads;

@@ -71,10 +71,9 @@ impl Core {
         let (Exit { tx, left, .. }, place) = (exit, &places.ports[usize::from(number)]);
         let from = &places.queues[usize::from(queue)].queue;
         let keeps_order = matches!(from.order(), Order::Direct | Order::Ordered);
-        let is_oldest = || from.open(*id).is_some_and(|open| open.since_ticket == from.head());
         let is_free = left.is_empty() && place.fan.is_none() && place.queue.is_empty();
         let is_common = || common.is_some() || { lanes }.all(|lane| batch.actions[lane].to == to);
-        if !is_free || !keeps_order || !is_oldest() || !is_common() {
+        if !is_free || !keeps_order || !from.is_oldest(*id) || !is_common() {
             return;
         }
         load_keys(batch, observers, learners, pool);

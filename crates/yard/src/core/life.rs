@@ -158,6 +158,9 @@ impl Core {
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put_all(frame));
         }
+        if let Some(service) = &server.service {
+            service.lose(self.id);
+        }
         // Frames that its queues had assigned to it and that it never took go to their other consumers.
         for &queue in &server.queues {
             let queue = &places.queues[usize::from(queue)].queue;

@@ -8,7 +8,7 @@ use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, parse};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To, schedule};
 use flowyard_pool::Pool;
-use flowyard_queue::Sink;
+use flowyard_queue::{Service, Sink};
 use flowyard_wire::{Headers, LinkType};
 
 use super::hold::Hold;
@@ -103,6 +103,8 @@ pub(crate) struct Server {
     pub(crate) batch: Box<Batch>,
     /// The queue that `batch` is open in, and when the work is done.
     pub(crate) open: Option<(u16, Nanos)>,
+    /// What cores run between two ticks for the queues, if they are those of an event device.
+    pub(crate) service: Option<Arc<dyn Service>>,
 }
 
 /// In which order a core looks for frames in its queues, named by their position: the most urgent first, but for one of
@@ -258,6 +260,12 @@ impl Entry {
 }
 
 impl Server {
+    /// Lets the scheduler of an event device run, if core `core` is the one that does so. Returns whether frames moved.
+    #[inline]
+    pub(super) fn run_service(&self, core: u16) -> u32 {
+        self.service.as_ref().map_or(0, |service| service.run(core))
+    }
+
     /// Whether the other consumers have fewer than two batches each, one in hand and one to come,
     /// in every queue that this core serves. While its ports have more it receives, which no other
     /// core can do, and leaves the work to them.

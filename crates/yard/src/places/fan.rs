@@ -42,11 +42,11 @@ const COUNT_BITS: u32 = 24;
 const COUNT: u32 = (1 << COUNT_BITS) - 1;
 
 impl Fan {
-    /// A tx queue for each of the cores `owners` (1 to 256), made by `new`.
+    /// A tx queue for each of the cores `owners` (1 to 256).
     #[must_use]
-    pub fn new(owners: &[u16], new: impl Fn() -> Box<dyn Queue>) -> Self {
+    pub fn new(owners: &[u16], queues: Vec<Box<dyn Queue>>) -> Self {
         Self {
-            queues: owners.iter().map(|_| new()).collect(),
+            queues: queues.into(),
             owners: owners.into(),
             slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             by_flow: false,
@@ -71,7 +71,7 @@ impl Fan {
             let prefer = own.unwrap_or(mix(hash) as usize % self.queues.len());
             let to = self.choose(hash, prefer);
             if to != at && !run.is_empty() {
-                let refused = self.enter(at, from, run);
+                let refused = self.enter(core, at, from, run);
                 if !refused.is_empty() {
                     self.forget(hash);
                     return Lanes(refused.0 | left.0);
@@ -80,12 +80,15 @@ impl Fan {
             }
             (at, run, left) = (to, run.with(lane), left.without(Lanes(1 << lane)));
         }
-        if run.is_empty() { run } else { self.enter(at, from, run) }
+        if run.is_empty() { run } else { self.enter(core, at, from, run) }
     }
 
     /// Enqueues lanes that are already counted as in flight in queue `at`.
-    fn enter(&self, at: usize, from: &mut Batch, run: Lanes) -> Lanes {
-        let refused = self.queues[at].enqueue(from, run);
+    fn enter(&self, core: Option<u16>, at: usize, from: &mut Batch, run: Lanes) -> Lanes {
+        let refused = match core {
+            Some(core) => self.queues[at].enqueue_from(core, from, run),
+            None => self.queues[at].enqueue(from, run),
+        };
         refused.for_each(|lane| self.forget(from.frames[lane].hash));
         refused
     }
@@ -132,6 +135,23 @@ const fn mix(hash: u32) -> u32 {
 impl Queue for Fan {
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
         self.enqueue_by(None, from, lanes)
+    }
+
+    fn enqueue_from(&self, core: u16, from: &mut Batch, lanes: Lanes) -> Lanes {
+        self.enqueue_by(Some(core), from, lanes)
+    }
+
+    /// Counts the frame as in flight, as it will not be refused.
+    fn device_queue(&self, core: u16, from: &Batch, lane: usize) -> Option<u8> {
+        let own = if self.by_flow { None } else { self.queue_of(core) };
+        let hash = from.frames[lane].hash;
+        let prefer = own.unwrap_or(mix(hash) as usize % self.queues.len());
+        let at = self.choose(hash, prefer);
+        let queue = self.queues[at].device_queue(core, from, lane);
+        if queue.is_none() {
+            self.forget(hash);
+        }
+        queue
     }
 
     fn dequeue(&self, core: u16, into: &mut Batch) {

@@ -31,6 +31,7 @@ fn yard(buffers: usize) -> Yard {
         queues: fast.into_iter().chain(slow).collect(),
         ports: vec![port(64), port(2), port(64)],
         lists: vec![vec![1, 2], vec![0, 2], vec![0, 1], vec![2], vec![0, 1, 2]],
+        copies: true,
         overloaded: Vec::new(),
     });
     let (pool, board) = (Pool::new(buffers, 64), Arc::<Board>::default());

@@ -66,7 +66,7 @@ fn run(order: &str, seed: u64) -> usize {
         let tx = Moody(all.clone(), Rng::new(seed ^ u64::from(core) << 32));
         parts.ports.insert((0, core), (Box::new(rx), Box::new(tx)));
     }
-    let yard = Config::parse("y", &text(order)).unwrap().build(parts).unwrap();
+    let yard = Config::parse("y", &crate::engine(&text(order))).unwrap().build(parts).unwrap();
     let faults = Faults { stall_every: 50, stall_ns: 20_000, ..Faults::default() };
     let mut sim = Sim::new(yard, seed, faults);
     let queues = if order == "direct" { 3 } else { 2 };
@@ -92,7 +92,7 @@ fn run(order: &str, seed: u64) -> usize {
     used
 }
 
-fn flows_leave_a_port_of_several_cores_in_order() {
+pub(crate) fn flows_leave_a_port_of_several_cores_in_order() {
     for order in ["direct", "atomic", "ordered"] {
         let used: usize = (0..40).map(|seed| run(order, seed)).sum();
         assert_eq!(used, 40 * usize::from(CORES), "every core transmits, with {order} queues");

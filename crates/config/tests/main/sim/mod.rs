@@ -5,7 +5,7 @@
 //! `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
-mod fan;
+pub(crate) mod fan;
 mod injected;
 mod interfaces;
 mod ipsec;
@@ -20,7 +20,8 @@ use std::env;
 
 use flowyard_testkit::Violation;
 use flowyard_yard::{Count, Counters, DropReason};
-use yards::{Case, Kind, Options};
+use yards::Case;
+pub(crate) use yards::{Kind, Options};
 
 flowyard_testkit::tests! {
     mod fan,
@@ -39,28 +40,28 @@ flowyard_testkit::tests! {
 
 const REPLAY: &str = "cargo test -p flowyard-config --test main sim::every_seed -- --nocapture";
 
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
 /// The results of one seed.
-struct Ran {
-    trace: u64,
-    verdict: Result<(), String>,
-    moved: u64,
-    held: u64,
-    deaths: usize,
-    drops: u64,
+pub(crate) struct Ran {
+    pub(crate) trace: u64,
+    pub(crate) verdict: Result<(), String>,
+    pub(crate) moved: u64,
+    pub(crate) held: u64,
+    pub(crate) deaths: usize,
+    pub(crate) drops: u64,
     lost: u64,
-    reordered: bool,
-    total: Counters,
+    pub(crate) reordered: bool,
+    pub(crate) total: Counters,
     counts: Vec<Count>,
     /// The number of frames that a switch answered in front of its queues.
     front: u64,
 }
 
 /// Runs one case to its end and checks it.
-fn run(options: Options) -> Ran {
+pub(crate) fn run(options: Options) -> Ran {
     drive(Case::new(options))
 }
 

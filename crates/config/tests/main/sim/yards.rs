@@ -61,7 +61,7 @@ impl Case {
         };
         let mut any_order = false;
         let options = Options { seed, settle, kind };
-        let text = describe(&mut rng, cores, count, options, &mut any_order);
+        let text = crate::engine(&describe(&mut rng, cores, count, options, &mut any_order));
         let config = Config::parse("seed.toml", &text).unwrap();
         let queues = config.queue.len() as u64;
         let out: Vec<u16> = (0..count).rev().collect();
@@ -72,7 +72,8 @@ impl Case {
 
         let mut parts = Parts::default();
         if seed % 4 == 0 {
-            parts.queue = |order, cores, window| Box::new(Model::new(order, cores, window));
+            parts.queues =
+                Box::new(|order, cores, window| Box::new(Model::new(order, cores, window)) as _);
         }
         parts.mailbox = 1 + rng.below(8) as usize;
         for (number, frames) in (0..).zip(sources) {

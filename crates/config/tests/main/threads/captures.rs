@@ -111,7 +111,7 @@ fn run(
         frames = 1152 + 128 * cores,
         last = cores - 1,
     );
-    let config = Config::parse("test.toml", &text)?;
+    let config = Config::parse("test.toml", &crate::engine(&text))?;
     let parts = Parts { clock: Some(clock()), ..Parts::default() };
     let outcome = config.build(parts)?.start(clock()).unwrap().join();
     assert!(outcome.is_balanced() && outcome.held == 0, "{input:?}: {outcome:#?}");
@@ -120,7 +120,7 @@ fn run(
     Ok(outcome)
 }
 
-fn every_flow_leaves_unchanged_with_any_number_of_cores() {
+pub(crate) fn every_flow_leaves_unchanged_with_any_number_of_cores() {
     let input = root().join("captures/yard.pcap");
     let came = flows(&input);
     let dir = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ fn label(data: &[u8]) -> (u64, u64) {
 }
 
 /// Tables change all the time, as fast as possible; every flow stays in order.
-fn order_holds_while_tables_change() {
+pub(crate) fn order_holds_while_tables_change() {
     let mut checker = Checker::new();
     let frames = traffic(50, 60_000, &mut checker);
     let collect = Collect::default();
@@ -77,7 +77,12 @@ fn order_holds_while_tables_change() {
     let rx = SourceRx::new(0, Box::new(frames), Pace::Rate(400_000.0));
     parts.rx.insert(0, Box::new(rx));
     parts.tx.insert(0, Box::new(collect.clone()));
-    let running = Config::parse("y", YARD).unwrap().build(parts).unwrap().start(clock()).unwrap();
+    let running = Config::parse("y", &crate::engine(YARD))
+        .unwrap()
+        .build(parts)
+        .unwrap()
+        .start(clock())
+        .unwrap();
     let mut rng = Rng::new(1);
     while !running.is_done() {
         let spread = (0..16).map(|_| To::Queue(rng.below(3) as u16)).collect();
@@ -102,10 +107,10 @@ fn endless(parts: &mut Parts) -> Yard {
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
     parts.tx.insert(0, Box::new(Discard));
     let parts = std::mem::take(parts);
-    Config::parse("y", YARD).unwrap().build(parts).unwrap()
+    Config::parse("y", &crate::engine(YARD)).unwrap().build(parts).unwrap()
 }
 
-fn a_stop_drains_every_frame() {
+pub(crate) fn a_stop_drains_every_frame() {
     let running = endless(&mut Parts::default()).start(clock()).unwrap();
     while running.counters().iter().map(|core| core.tx_frames).sum::<u64>() < 1000 {
         std::thread::yield_now();
@@ -132,7 +137,7 @@ impl Work for Mortal {
 }
 
 /// The queue of the dead core stays full, and its producer keeps frames for it.
-fn a_dead_core_without_a_substitute_ends_the_run() {
+pub(crate) fn a_dead_core_without_a_substitute_ends_the_run() {
     let (head, tail) = YARD.split_once("[[queue]]").unwrap();
     let text = format!(
         "{head}[[queue]]\nname = \"only\"\norder = \"direct\"\nconsumers = [1]\n\
@@ -143,7 +148,12 @@ fn a_dead_core_without_a_substitute_ends_the_run() {
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
     parts.tx.insert(0, Box::new(Discard));
     parts.work.insert(1, Box::new(Mortal { after: 1, then: Forward::new(&[0]) }));
-    let running = Config::parse("y", &text).unwrap().build(parts).unwrap().start(clock()).unwrap();
+    let running = Config::parse("y", &crate::engine(&text))
+        .unwrap()
+        .build(parts)
+        .unwrap()
+        .start(clock())
+        .unwrap();
     let wait = std::time::Duration::from_millis(10);
     for _ in 0..1000 {
         if !running.is_done() {
@@ -156,7 +166,7 @@ fn a_dead_core_without_a_substitute_ends_the_run() {
     assert!(outcome.is_balanced() && outcome.held > 0, "{outcome:#?}");
 }
 
-fn a_core_that_dies_is_reported_and_the_others_continue() {
+pub(crate) fn a_core_that_dies_is_reported_and_the_others_continue() {
     let mut parts = Parts::default();
     let work = Mortal { after: 20, then: Forward::new(&[0]) };
     parts.work.insert(1, Box::new(work));

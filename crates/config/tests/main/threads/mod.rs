@@ -1,8 +1,8 @@
 //! The engine on threads: order, conservation and clean ends, over captures and generated flows.
 
-mod captures;
+pub(crate) mod captures;
 mod copies;
-mod ends;
+pub(crate) mod ends;
 
 use std::path::PathBuf;
 use std::sync::Arc;

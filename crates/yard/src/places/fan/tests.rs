@@ -18,6 +18,11 @@ fn frame(flow: u32, number: u32) -> Frame {
     frame
 }
 
+/// Tx queues for as many cores.
+fn queues(cores: usize) -> Vec<Box<dyn Queue>> {
+    (0..cores).map(|_| flowyard_queue::new(Order::Direct, 1, 64)).collect()
+}
+
 /// Any core enqueues, owners transmit whenever they like: each flow leaves in the order it came,
 /// and every frame leaves once.
 #[test]
@@ -25,7 +30,7 @@ fn flows_leave_in_order_whichever_core_enqueues() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let owners = [0, 2, 5];
-        let fan = Fan::new(&owners, || flowyard_queue::new(Order::Direct, 1, 64));
+        let fan = Fan::new(&owners, queues(owners.len()));
         let mut next: BTreeMap<u32, u32> = BTreeMap::new();
         let mut out: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut entered, mut left, mut used) = (0, 0, [0; 3]);
@@ -90,7 +95,7 @@ fn flows_leave_in_order_whichever_core_enqueues() {
 /// A flow with nothing in flight leaves by the queue of the core that sends it.
 #[test]
 fn a_core_uses_its_own_queue() {
-    let fan = Fan::new(&[0, 1], || flowyard_queue::new(Order::Direct, 1, 64));
+    let fan = Fan::new(&[0, 1], queues(2));
     let mut waiting = VecDeque::new();
     for core in [0, 1, 1, 0, 1] {
         let mut batch = Batch::default();
@@ -138,7 +143,7 @@ fn by_flow_a_flow_has_one_queue() {
         }
         used
     };
-    let new = || Fan::new(&owners, || flowyard_queue::new(Order::Direct, 1, 64));
+    let new = || Fan::new(&owners, queues(owners.len()));
     let mut all = std::collections::BTreeSet::new();
     for flow in 0..40 {
         let used = queues_of(new().by_flow(), flow);

@@ -1,0 +1,179 @@
+//! The tests of flowyard's own queues over an event device, event_sw: random yards under seeds with stalls, full queues,
+//! moves of flows and dead cores; the ends of runs on threads; a capture with several numbers of cores; the scenarios.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use flowyard_scenario::Scenario;
+use flowyard_testkit::harness::Need;
+
+use crate::sim::{Kind, Options, number, run};
+use crate::threads;
+
+flowyard_testkit::tests! {
+    every_seed_keeps_order_and_loses_nothing needs [DPDK],
+    routers_keep_order_and_lose_nothing needs [DPDK],
+    flows_are_reordered_without_settle needs [DPDK],
+    flows_leave_a_port_of_several_cores_in_order needs [DPDK],
+    scenarios_have_the_results_of_our_own_queues needs [DPDK],
+    order_holds_while_tables_change needs [DPDK],
+    a_stop_drains_every_frame needs [DPDK],
+    a_dead_core_without_a_substitute_ends_the_run needs [DPDK],
+    a_core_that_dies_is_reported_and_the_others_continue needs [DPDK],
+    every_flow_leaves_unchanged_with_any_number_of_cores needs [DPDK],
+}
+
+/// EAL options of all tests of this process.
+const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
+
+/// DPDK starts here.
+const DPDK: Need = Need::Check(dpdk_starts);
+
+#[cfg(feature = "dpdk")]
+fn dpdk_starts() -> Result<(), String> {
+    let options = OPTIONS.map(str::to_owned);
+    flowyard_dpdk::Eal::start(&options, &[]).map(drop).map_err(|error| error.what)
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn dpdk_starts() -> Result<(), String> {
+    Err("built without the feature dpdk".into())
+}
+
+thread_local! {
+    /// The device of the yards of this thread; none if their queues are flowyard's own.
+    static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// `text`, with the engine of the test that runs on this thread.
+pub(crate) fn engine(text: &str) -> String {
+    let Some(device) = DEVICE.get() else { return text.to_owned() };
+    let words = OPTIONS.map(|option| format!("{option:?}")).join(", ");
+    let lines = format!("[yard]\nengine = \"eventdev\"\nevent_device = \"event_sw{device}\"");
+    format!("{}\n[dpdk]\noptions = [{words}]\n", text.replacen("[yard]", &lines, 1))
+}
+
+/// Runs a test whose yards have an event device.
+fn over(test: fn()) {
+    /// The device of this thread; 16 are possible.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed) % 14);
+    /// Also after a panic, which other tests of the thread follow.
+    struct Own;
+    impl Drop for Own {
+        fn drop(&mut self) {
+            DEVICE.set(None);
+        }
+    }
+    let _own = Own;
+    DEVICE.set(Some(MINE.with(|device| *device)));
+    test();
+}
+
+fn every_seed_keeps_order_and_loses_nothing() {
+    over(seeds);
+}
+
+fn routers_keep_order_and_lose_nothing() {
+    over(routers);
+}
+
+fn flows_are_reordered_without_settle() {
+    over(without_settle);
+}
+
+fn scenarios_have_the_results_of_our_own_queues() {
+    over(scenarios);
+}
+
+/// As the test of flowyard's own queues, with fewer seeds.
+fn seeds() {
+    let one = number("FLOWYARD_SEED");
+    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(200), |seed| seed..seed + 1);
+    let count = seeds.end - seeds.start;
+    let (mut moved, mut held, mut deaths, mut drops, mut promoted) = (0, 0, 0, 0, 0);
+    for seed in seeds {
+        let ran = run(Options::new(seed));
+        if let Err(error) = &ran.verdict {
+            panic!("seed {seed}: {error}");
+        }
+        if seed % 16 == 0 || one.is_some() {
+            let again = run(Options::new(seed));
+            assert_eq!(ran.trace, again.trace, "seed {seed} does not do the same again");
+        }
+        (moved, held, drops) = (moved + ran.moved, held + ran.held, drops + ran.drops);
+        (deaths, promoted) = (deaths + ran.deaths, promoted + ran.total.promoted);
+    }
+    flowyard_testkit::note!(
+        "{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops, {promoted} promotions"
+    );
+    if count >= 200 {
+        assert!(moved > 1000 && held > 100 && deaths > 20 && drops > 1000 && promoted > 10);
+    }
+}
+
+fn routers() {
+    for seed in 0..50 {
+        let ran = run(Options { kind: Kind::Route, ..Options::new(seed) });
+        if let Err(error) = &ran.verdict {
+            panic!("seed {seed}: {error}");
+        }
+    }
+}
+
+/// The checker detects reordering: the same cases without settle reorder frames.
+fn without_settle() {
+    let off = |seed| run(Options { settle: false, ..Options::new(seed) });
+    let reordered = (0..40).filter(|&seed| off(seed).reordered).count();
+    assert!(reordered >= 20, "{reordered} of 40 seeds reorder without settle");
+}
+
+fn flows_leave_a_port_of_several_cores_in_order() {
+    over(crate::sim::fan::flows_leave_a_port_of_several_cores_in_order);
+}
+
+/// The scenarios of our own queues, with few seeds. Those of works that copy frames are refused. Whether an elephant is
+/// worth a split depends on when its frames leave, which is later here.
+fn scenarios() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let (mut same, mut refused, mut differ) = (0, 0, Vec::new());
+    for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = if text.contains("[yard]") { text } else { format!("[yard]\n{text}") };
+        match Scenario::parse(name, &engine(&text)).map(|scenario| scenario.with_seeds(4)) {
+            Err(error) => {
+                assert!(error.what.contains("which is not implemented yet"), "{error}");
+                refused += 1;
+            }
+            Ok(scenario) => match scenario.run() {
+                Ok(()) => same += 1,
+                Err(_) if name == "elephant-refused.toml" => {}
+                Err(what) => differ.push(what),
+            },
+        }
+    }
+    flowyard_testkit::note!("{same} scenarios have the same results, {refused} are refused");
+    assert!(differ.is_empty() && same >= 100, "{same} are the same; {}", differ.join("\n"));
+}
+
+fn order_holds_while_tables_change() {
+    over(threads::ends::order_holds_while_tables_change);
+}
+
+fn a_stop_drains_every_frame() {
+    over(threads::ends::a_stop_drains_every_frame);
+}
+
+fn a_dead_core_without_a_substitute_ends_the_run() {
+    over(threads::ends::a_dead_core_without_a_substitute_ends_the_run);
+}
+
+fn a_core_that_dies_is_reported_and_the_others_continue() {
+    over(threads::ends::a_core_that_dies_is_reported_and_the_others_continue);
+}
+
+fn every_flow_leaves_unchanged_with_any_number_of_cores() {
+    over(threads::captures::every_flow_leaves_unchanged_with_any_number_of_cores);
+}
