@@ -40,6 +40,7 @@ mod fronted;
 mod index;
 mod key;
 mod lru;
+mod marking;
 mod ports;
 mod proxied;
 mod room;
@@ -52,6 +53,8 @@ use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;
 use lru::Lru;
+use marking::Marking;
+pub use marking::Sender;
 use ports::Ports;
 pub use proxied::{Proxied, Stage, Step};
 pub use room::Held;
@@ -88,6 +91,8 @@ pub struct Conns {
     timeouts: Timeouts,
     /// The connections that are answered in front.
     fronted: Option<Box<Fronted>>,
+    /// The connections whose packets adapters mark.
+    marking: Option<Box<Marking>>,
 }
 
 /// What is needed of a connection when it ends.
@@ -145,6 +150,7 @@ impl Conns {
             lru: Lru::new(),
             timeouts,
             fronted: None,
+            marking: None,
         }
     }
 

@@ -6,6 +6,7 @@
 mod adapters;
 mod alloc;
 mod balance;
+mod elephants;
 mod front;
 mod hold;
 mod memif;
@@ -22,6 +23,7 @@ flowyard_testkit::tests! {
     mod adapters,
     mod alloc,
     mod balance,
+    mod elephants,
     mod front,
     mod hold,
     mod memif,
