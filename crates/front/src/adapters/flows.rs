@@ -207,6 +207,13 @@ impl Flows {
         self.flows.get(number as usize).map_or(&Fate::None, |flow| &flow.fate)
     }
 
+    /// Whether the number is still that of the flow with this key, which waits for the adapter of `port`.
+    fn waits(&self, number: u32, port: u16, key: &FlowKey) -> bool {
+        self.flows
+            .get(number as usize)
+            .is_some_and(|flow| flow.fate == Fate::Waits(port) && flow.key.flow() == *key)
+    }
+
     /// A flow was offered to its adapter.
     fn offered(&mut self, number: u32, port: u16, done: Result<(), String>) {
         if let Err(why) = &done {
@@ -231,7 +238,7 @@ pub(super) fn carry_out<F: DerefMut<Target = Flows>>(
         let Some(request) = lock().requests.pop_front() else { return };
         match request {
             Request::Put { number, port, key, pattern } => {
-                let is_wanted = *lock().fate(number) == Fate::Waits(port);
+                let is_wanted = lock().waits(number, port, &key);
                 let adapter = hardware.ports.get_mut(&port).filter(|_| is_wanted);
                 let Some(adapter) = adapter else { continue };
                 let done = adapter.mark(number, &key, &pattern);

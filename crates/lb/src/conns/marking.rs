@@ -151,6 +151,13 @@ impl Conns {
         found
     }
 
+    /// Whether packets of connections are marked.
+    #[must_use]
+    #[inline]
+    pub const fn is_marking(&self) -> bool {
+        self.marking.is_some()
+    }
+
     /// Offers the connection in `slot`, of which a packet with this key came, unless it is not established or was offered
     /// before.
     #[inline]

@@ -48,10 +48,14 @@ impl Balance {
                     if self.settings.returns {
                         conns.set_mac(slot, batch.keys[lane].eth_src);
                     }
-                    conns.offer(slot, Sender::Client, &batch.keys[lane], now);
                     seen.ways[lane] = Some(Way { backend, home, local: conns.local(slot) });
                 }
                 _ => missed = missed.with(lane), // there is an entry, but it needs another backend
+            }
+        }
+        if conns.is_marking() {
+            for lane in lanes.without(missed) {
+                conns.offer(seen.slots[lane], Sender::Client, &batch.keys[lane], now);
             }
         }
         missed
