@@ -22,7 +22,7 @@
 //! Memory for each connection of the capacity: a slot of 64 bytes, 8 bytes that are needed at its end,
 //! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 80 KiB for
 //! wheel and lists. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
-//! touched when the slots are first used.
+//! touched when the slots are first used. Where adapters mark packets (`marking`), 8 bytes more.
 //!
 //! Invariants: a key has at most one entry; every slot in use is in exactly one list, of the wheel or of
 //! a service; an expired entry is never found; no two connections have the same local port towards one backend; nothing
