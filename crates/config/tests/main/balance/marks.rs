@@ -82,12 +82,12 @@ type Out = BTreeMap<(usize, u64), Vec<Vec<u8>>>;
 
 impl Bed {
     /// `flows`: what the adapters take; `None` for a yard without them.
-    fn new(config: &Config, mut rng: Rng, flows: Option<u64>, limited: Option<Limits>) -> Self {
+    fn new(config: &Config, mut rng: Rng, flows: Option<u64>, limited: Option<&Limits>) -> Self {
         let mut parts = Parts::default();
         let adapters = flows.map(|flows| Arc::new(Adapters::new(flows as u32)));
         let (mut nics, mut ports) = (Vec::new(), Vec::new());
         for port in 0..PORTS {
-            let limits = limited.clone().unwrap_or_else(|| limits(&mut rng, 1));
+            let limits = limited.cloned().unwrap_or_else(|| limits(&mut rng, 1));
             let nic = Nic::new(port, limits, Rng::new(rng.bits()));
             let collect = Collect::default();
             if let Some(adapters) = &adapters {
@@ -261,7 +261,7 @@ fn what_an_adapter_refuses_is_looked_up_and_explained() {
         counts: true,
     };
     let config = config(&mut Rng::new(1), true, 60);
-    let mut bed = Bed::new(&config, Rng::new(1), Some(60), Some(limits));
+    let mut bed = Bed::new(&config, Rng::new(1), Some(60), Some(&limits));
     let mut ticks = Rng::new(3);
     let flows = [0, 3, 6, 9]; // of dsr
     for flags in [FlowKey::SYN, FlowKey::ACK, FlowKey::ACK] {

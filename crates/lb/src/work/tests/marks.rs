@@ -113,6 +113,9 @@ impl Front for Marker {
     }
 }
 
+/// The counters of a service, and the connections of its backends.
+type Counted = (Sum, Vec<u32>);
+
 struct Bed {
     hub: Arc<Hub>,
     works: Vec<Balance>,
@@ -154,7 +157,8 @@ impl Bed {
         got.collect()
     }
 
-    fn counts(&self) -> (Vec<(Sum, Vec<u32>)>, Vec<[usize; 3]>) {
+    /// The counters and connections of each service, and the entries of each table.
+    fn counts(&self) -> (Vec<Counted>, Vec<[usize; 3]>) {
         let states = self.hub.states();
         let states = states.iter().map(|state| {
             (state.counts, state.backends.iter().map(|backend| backend.active).collect())
@@ -377,9 +381,12 @@ fn both_directions_of_an_established_connection_are_offered_and_found() {
     }
 }
 
+/// How a connection ends.
+type End = fn(&mut Bed, &FlowKey);
+
 #[test]
 fn a_rule_is_removed_when_its_connection_ends() {
-    let ends: [(&str, fn(&mut Bed, &FlowKey)); 3] = [
+    let ends: [(&str, End); 3] = [
         ("closed", |bed, key| {
             bed.one(key, FlowKey::FIN | FlowKey::ACK, 0, SECOND);
         }),
