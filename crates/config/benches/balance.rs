@@ -11,13 +11,15 @@
 //! such row, once, for an instruction counter.
 //!
 //! With the argument `hits`, only packets of 1,024 existing connections are sent, a fixed number in each
-//! mode, so that an instruction counter can compare two versions.
+//! mode, so that an instruction counter can compare two versions. With `marked`, packets of existing connections are sent
+//! without and with the marks of an adapter.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(unsafe_code, reason = "the standard library does not know a thread's time")]
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use flowyard_flow::table::marked;
 use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, proto};
 use flowyard_lb::{Backend, Control, Exit, Mode, Service, Timeouts};
@@ -27,6 +29,7 @@ use flowyard_pool::Pool;
 use flowyard_testkit::Build;
 use flowyard_wire::checksum;
 use flowyard_yard::Work;
+use flowyard_yard::front::{Entry, Front, Seen};
 
 const VIP: [u8; 4] = [192, 0, 2, 1];
 
@@ -56,7 +59,11 @@ fn balancers(
     connections: usize,
     opening_most: usize,
 ) -> Vec<Balance> {
-    let settings = BalanceSettings {
+    Balance::group(hub, cores, &settings(connections, opening_most))
+}
+
+fn settings(connections: usize, opening_most: usize) -> BalanceSettings {
+    BalanceSettings {
         connections,
         full_drops: false,
         opening_most,
@@ -68,8 +75,7 @@ fn balancers(
         places: Vec::new(),
         neighbour_fresh: 0,
         secret: Secret::FIXED,
-    };
-    Balance::group(hub, cores, &settings)
+    }
 }
 
 /// The processor time of this thread, in nanoseconds.
@@ -84,6 +90,56 @@ struct Bench {
     pool: Pool,
     batch: Batch,
     frame: Vec<u8>,
+    /// The mark of each flow; empty if frames have none.
+    marks: Vec<u32>,
+}
+
+/// Marks packets of clients: the number of each flow.
+#[derive(Debug, Default)]
+struct Marker(Mutex<(u32, Vec<u32>)>);
+
+impl Front for Marker {
+    fn reaches(&self, _port: u16) -> bool {
+        true
+    }
+
+    fn put(&self, entries: &[Entry], _now: u64) -> Option<u32> {
+        let mut all = self.0.lock().unwrap();
+        let (key, number) = (entries[0].key, all.0);
+        all.0 += 1;
+        let [_, b, c, d, ..] = key.src;
+        let flow = u32::from_be_bytes([0, b, c, d]) as usize;
+        if key.dst_ip() == Some(VIP.into()) {
+            let most = all.1.len().max(flow + 1);
+            all.1.resize(most, 0);
+            all.1[flow] = marked::of_flow(number)?;
+        }
+        Some(number)
+    }
+
+    fn remove(&self, _flow: u32) {}
+
+    fn seen(&self, _flow: u32, _entry: usize) -> Seen {
+        Seen::default()
+    }
+
+    fn settle(&self) {}
+
+    fn free(&self, _flow: u32) {}
+
+    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
+        None
+    }
+
+    fn time(&self) -> u64 {
+        0
+    }
+
+    fn drained(&self, _time: u64) {}
+
+    fn answers(&self) -> bool {
+        false
+    }
 }
 
 impl Bench {
@@ -96,7 +152,7 @@ impl Bench {
             let taken = pool.copy(&frame, Meta::default()).unwrap();
             batch.push(taken, FlowKey::ZERO).unwrap();
         }
-        Self { pool, batch, frame }
+        Self { pool, batch, frame, marks: Vec::new() }
     }
 
     /// Runs `packets` packets of the flows from `next`; with the work, or without it.
@@ -115,7 +171,8 @@ impl Bench {
                 }
                 let bytes = self.pool.bytes_mut(frame);
                 bytes.copy_from_slice(&self.frame);
-                let [a, b, c, d] = next().to_be_bytes();
+                let flow = next();
+                let [a, b, c, d] = flow.to_be_bytes();
                 let check = u16::from_be_bytes([bytes[24], bytes[25]]);
                 let src = [10, a ^ b, c, d];
                 let check = checksum::update_bytes(check, &[10, 0, 0, 0], &src).unwrap();
@@ -123,6 +180,8 @@ impl Bench {
                 bytes[26..30].copy_from_slice(&src);
                 assert!(parse::fast(bytes, 0, &mut self.batch.keys[lane]));
                 self.batch.actions[lane] = Action::queue(0);
+                let mark = self.marks.get(flow as usize);
+                self.batch.frames[lane].mark = mark.copied().unwrap_or(0);
             }
             if let Some(work) = work {
                 work.work(&mut self.batch, &self.pool, u64::from(round) * 2000);
@@ -208,6 +267,36 @@ fn hit(hub: &Arc<Hub>, flows: u32, packets: u32) -> f64 {
     bench.best(packets, flows, &mut work)
 }
 
+/// As [`hit`], with the marks of an adapter.
+fn marked_hit(hub: &Arc<Hub>, flows: u32, packets: u32) -> f64 {
+    let (flows_most, marker) = (flows as usize, Arc::new(Marker::default()));
+    let front: Arc<dyn Front> = Arc::clone(&marker) as _;
+    let settings = settings(flows_most, flows_most);
+    let mut work = Balance::group_behind(hub, 1, &settings, Some(&front)).remove(0);
+    let mut bench = Bench::new(FlowKey::ACK);
+    for number in 0..flows {
+        bench.establish(number, &mut work);
+    }
+    bench.marks.clone_from(&marker.0.lock().unwrap().1);
+    assert_eq!(bench.marks.len(), flows_most, "every connection is marked");
+    let ns = bench.best(packets, flows, &mut work);
+    let found = hub.occupancy()[0].marked_packets;
+    assert!(found >= u64::from(packets), "{found} packets were found by marks");
+    ns
+}
+
+/// Packets of existing connections without and with marks.
+fn by_marks() {
+    println!("ns a packet of an existing connection: without marks, with marks");
+    for flows in [1024, 65_536, 1 << 20] {
+        for (name, mode) in [("dsr", Mode::Dsr), ("dnat", Mode::Dnat), ("fullnat", Mode::FullNat)] {
+            let (plain, marked) =
+                (hit(&hub(mode), flows, 1 << 16), marked_hit(&hub(mode), flows, 1 << 16));
+            println!("{flows:>9} {name:>8} | {plain:>5.0} {marked:>5.0}");
+        }
+    }
+}
+
 /// What the tables of the other cores have while one core receives new connections.
 #[derive(Clone, Copy)]
 enum Others {
@@ -279,6 +368,7 @@ fn main() {
     for arg in std::env::args() {
         let others = match arg.as_str() {
             "cores" => return by_cores(),
+            "marked" => return by_marks(),
             "instructions-1" => Others::None,
             "instructions-16" => Others::Empty,
             "instructions-full" => Others::Full,

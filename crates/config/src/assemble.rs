@@ -186,6 +186,7 @@ impl Setup {
         parts.pool = Some(pool);
         let front = front.map(|front| front as Arc<dyn Front>);
         let marking = adapters.map(|adapters| adapters as Arc<dyn Front>);
+        parts.marking.clone_from(&marking);
         let works = self.works_behind(
             parts.clock.as_ref(),
             &mut parts.control,
@@ -306,6 +307,7 @@ impl Setup {
                 }) else {
                     return Vec::new();
                 };
+                let front = front.or(marking);
                 let all = Balance::group_behind(&hub, cores.into(), settings, front);
                 all.into_iter().map(|balance| Box::new(balance) as _).collect()
             }

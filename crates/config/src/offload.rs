@@ -21,7 +21,8 @@ use super::{Config, ConfigError, PortKind, WorkKind, rule};
 pub struct OffloadConfig {
     /// Whether XDP answers, on the interfaces of `af_xdp` ports.
     pub xdp: bool,
-    /// Whether adapters get rules, on `dpdk` ports: for the entries of `[steer]`, and for the flows of a switch.
+    /// Whether adapters get rules, on `dpdk` ports: for the entries of `[steer]`, the flows of a switch, the connections of
+    /// a balancer, and flows that are split over cores.
     pub rules: bool,
     /// The most flows that are answered or marked there.
     pub flows: Spanned<u32>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  [steer] exact, rule ──offer──┐                      ┌─ drops its frames, and counts them
-//!  port mapping of the switch ──put──> rules of a port ┼─ marks its frames ──> the yard looks nothing up (Marked)
+//!  flows, connections, split ──put───> rules of a port ┼─ marks its frames ──> the yard looks nothing up (Marked)
 //!                               └─ refused: in software, └─ gives its frames to the queue of a core
 //!                                  with the reason
 //! ```
@@ -11,6 +11,9 @@
 //! every frame that matches the rule gets the entry's answer, also from an adapter that matches fewer frames than the key
 //! does. Frames of an entry that drops are dropped by the adapter, if it can and no counter of the user counts them;
 //! frames of the others are marked.
+//!
+//! Works and the elephant detector put flows: those of the port mapping of a switch, the connections of a balancer, and flows
+//! that are split over cores. Their frames are marked.
 //!
 //! *Order.* A mark changes no frame's way: it enters the queue that the tables would have named, through settle. A rule
 //! that gives frames to another receive queue moves them to another core, which would let them overtake those that the

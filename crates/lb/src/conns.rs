@@ -22,7 +22,7 @@
 //! Memory for each connection of the capacity: a slot of 64 bytes, 8 bytes that are needed at its end,
 //! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 80 KiB for
 //! wheel and lists. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
-//! touched when the slots are first used.
+//! touched when the slots are first used. Where adapters mark packets (`marking`), 8 bytes more.
 //!
 //! Invariants: a key has at most one entry; every slot in use is in exactly one list, of the wheel or of
 //! a service; an expired entry is never found; no two connections have the same local port towards one backend; nothing
@@ -40,6 +40,7 @@ mod fronted;
 mod index;
 mod key;
 mod lru;
+mod marking;
 mod ports;
 mod proxied;
 mod room;
@@ -52,6 +53,8 @@ use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;
 use lru::Lru;
+use marking::Marking;
+pub use marking::Sender;
 use ports::Ports;
 pub use proxied::{Proxied, Stage, Step};
 pub use room::Held;
@@ -88,6 +91,8 @@ pub struct Conns {
     timeouts: Timeouts,
     /// The connections that are answered in front.
     fronted: Option<Box<Fronted>>,
+    /// The connections whose packets adapters mark.
+    marking: Option<Box<Marking>>,
 }
 
 /// What is needed of a connection when it ends.
@@ -145,6 +150,7 @@ impl Conns {
             lru: Lru::new(),
             timeouts,
             fronted: None,
+            marking: None,
         }
     }
 

@@ -21,8 +21,8 @@ mod service;
 mod work;
 
 pub use conns::{
-    Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Stage, State, Step,
-    Timeouts,
+    Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Sender, Stage, State,
+    Step, Timeouts,
 };
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};

@@ -43,6 +43,8 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
         opening: of.opening,
         unestablished: of.unestablished,
         offloaded: of.in_front,
+        marked: of.marked,
+        marked_packets: of.marked_packets,
         capacity: of.capacity,
     });
     Ok(Lb {

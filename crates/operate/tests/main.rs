@@ -1,9 +1,10 @@
-//! Tests of this crate over real sockets.
+//! Tests of this crate with running engines and over real sockets.
 
+mod adapters;
 mod lives;
 mod openflow;
 
-flowyard_testkit::tests! { mod lives, mod openflow }
+flowyard_testkit::tests! { mod adapters, mod lives, mod openflow }
 
 fn main() -> std::process::ExitCode {
     flowyard_testkit::harness::run(tests())

@@ -67,6 +67,8 @@ pub struct Parts {
     pub control: Vec<Arc<dyn ControlPlane>>,
     /// What answers in front of the ports.
     pub front: Option<(Arc<dyn Front>, Arc<Drains>)>,
+    /// What marks frames of promoted flows.
+    pub marking: Option<Arc<dyn Front>>,
 }
 
 impl Default for Parts {
@@ -83,6 +85,7 @@ impl Default for Parts {
             mailbox: 1024,
             control: Vec::new(),
             front: None,
+            marking: None,
         }
     }
 }
@@ -162,7 +165,7 @@ impl Yard {
                 service: service.clone(),
             };
             let mut core = core(plan, id, shared, mailbox, &mut parts)?;
-            watch_elephants(plan, &mut core, &elephants);
+            watch_elephants(plan, &mut core, &elephants, parts.marking.as_ref());
             cores.push(core);
         }
         parts.control.iter().for_each(|control| control.connect(&mail));
@@ -421,7 +424,8 @@ fn entry(
         steer: walk,
         cache,
         splits: plan.elephants.is_some(),
-        has_marks: steer.marks.is_some(),
+        marks: steer.marks.clone(),
+        named: Vec::new(),
         tally: Tally::new(steer.counters.len()),
         lists: Arc::new(steer.lists.clone()),
         settle: plan.settle_slots.map(|slots| Settle::new(slots, secret.key("settle"))),
@@ -436,14 +440,23 @@ fn entry(
 }
 
 /// The sampler of a core for the elephant detector, and on one core the detector itself.
-fn watch_elephants(plan: &Blueprint, core: &mut Core, log: &Decisions) {
+fn watch_elephants(
+    plan: &Blueprint,
+    core: &mut Core,
+    log: &Decisions,
+    marking: Option<&Arc<dyn Front>>,
+) {
     let Some(elephants) = &plan.elephants else { return };
     let entries = core.entry.steer.spread.entries();
     let seed = plan.secret.key("sampler") ^ u64::from(core.id) << 32;
     let sizes = (entries.len(), plan.queues.len());
     let sampling = Sampling::new(elephants, sizes, plan.home(core.id), seed);
     if core.id == elephants.core {
-        core.decider = Some(Box::new(Decider::new(plan, elephants, entries, log.clone())));
+        let mut decider = Decider::new(plan, elephants, entries, log.clone());
+        if let Some(front) = marking {
+            decider.set_marks(Arc::clone(front), plan.ports.len() as u16);
+        }
+        core.decider = Some(Box::new(decider));
     }
     core.observers.sampling = Some(Box::new(sampling));
 }

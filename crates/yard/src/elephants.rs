@@ -12,6 +12,8 @@
 //! flight stay where they are: settle delays the move until they have left, and the hold stage lets a
 //! flow move that never pauses. A demotion deletes the entry; the flow returns in the same way.
 //!
+//! Where adapters mark frames, they are also asked to mark those of promoted flows.
+//!
 //! Reports, edits and changed entries of the indirection table travel by mail. A core whose report is lost
 //! or late is left out of one decision: it counts as fully loaded. An edit that finds a mailbox full is
 //! offered again at every tick.
@@ -20,6 +22,7 @@
 //! its one writer takes at the end of a window, and readers take.
 
 mod decider;
+mod marks;
 pub(crate) mod report;
 mod sampling;
 

@@ -114,6 +114,12 @@ pub trait Front: Send + Sync + Debug {
         "XDP answers it, unless frames of it are in the yard".into()
     }
 
+    /// The generation of the user's entries, if frames are marked and none of these entries can match a frame of the flow with
+    /// this key: a mark then stands for the answer of all tables.
+    fn uncontested(&self, _key: &FlowKey) -> Option<u8> {
+        None
+    }
+
     /// Why a flow with this entry is refused, if that is known.
     fn why_not(&self, _entry: &Entry) -> Option<String> {
         None

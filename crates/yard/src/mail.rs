@@ -18,6 +18,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use flowyard_flow::table::marked::Named;
 use flowyard_frame::{Edit, To};
 
 use crate::elephants::report::Report;
@@ -32,6 +33,13 @@ pub enum Message {
     Edit(Edit),
     /// Change the table of promoted flows.
     Promote(Edit),
+    /// Marks with a number name a flow from here on, or nothing.
+    Name {
+        /// The number.
+        number: u32,
+        /// The flow.
+        flow: Option<Named>,
+    },
     /// Change the destination of an entry of the indirection table.
     Entry {
         /// The index of the entry.

@@ -109,18 +109,22 @@ pub(crate) fn offload(now: &Offload) -> Vec<Table> {
             ]);
         }
         all.push(table.note(format!(
-            "The adapter dropped {} counted frames, and marks {} flows of the switch.",
+            "The adapter dropped {} counted frames, and marks {} flows and connections of the work.",
             num::exact(port.dropped_frames),
-            port.marked_flows
+            num::exact(port.marked_flows as u64)
         )));
     }
-    let mut table = Table::new("Flows of the switch in software")
+    let mut table = Table::new("Flows and connections of the work that adapters refused")
         .column(Column::text("reason"))
         .column(Column::number("flows"));
     for one in &now.refused_flows {
         table.push([Cell::new(one.reason.as_str()), Cell::new(num::exact(one.flows))]);
     }
-    if !now.refused_flows.is_empty() {
+    if now.waiting_flows > 0 {
+        let waiting = num::exact(now.waiting_flows as u64);
+        table = table.note(format!("{waiting} wait to be offered."));
+    }
+    if !now.refused_flows.is_empty() || now.waiting_flows > 0 {
         all.push(table);
     }
     if all.is_empty() {

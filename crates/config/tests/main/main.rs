@@ -6,6 +6,7 @@
 mod adapters;
 mod alloc;
 mod balance;
+mod elephants;
 mod eventdev;
 mod front;
 mod hold;
@@ -25,6 +26,7 @@ flowyard_testkit::tests! {
     mod adapters,
     mod alloc,
     mod balance,
+    mod elephants,
     mod eventdev,
     mod front,
     mod hold,

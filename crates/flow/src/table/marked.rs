@@ -10,6 +10,9 @@
 //! that was set before a change of the tables, or by another rule, is ignored, and the frame is looked up as any other.
 //! Some adapters have marks of 24 bits.
 //!
+//! Flows that works offer are named to the work, which looks their number up itself. A flow that is split over cores (an
+//! elephant) is named to this table: with its number, while no entry of the user's generation matches any of its frames.
+//!
 //! Invariants: only entries that no entry in front of them overlaps are in the table, so a match is the answer.
 //! Thread-safety: a [`Marked`] is one core's; the entries are immutable and shared.
 
@@ -68,24 +71,65 @@ impl Answers {
     /// The entry that a mark names, if it is one of this generation.
     #[inline]
     fn named(&self, mark: u32) -> Option<&Rule> {
-        if mark & FLOW != 0 || mark >> 16 != u32::from(self.generation) {
+        if mark >> 16 != u32::from(self.generation) {
             return None;
         }
         self.entries.get((mark & INDEX).checked_sub(1)? as usize)?.as_ref()
     }
 }
 
+/// A flow of the engine that a mark names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// Its number.
+    pub number: u32,
+    /// The generation of the user's entries that match none of its frames.
+    pub generation: u8,
+    /// The flow.
+    pub key: FlowKey,
+    /// Its answer.
+    pub action: Action,
+}
+
 /// The table of a core.
 #[derive(Clone, Debug, Default)]
 pub struct Marked {
     answers: Arc<Answers>,
+    /// Flows, by number.
+    flows: Vec<Named>,
 }
 
 impl Marked {
     /// The table of these entries.
     #[must_use]
     pub const fn new(answers: Arc<Answers>) -> Self {
-        Self { answers }
+        Self { answers, flows: Vec::new() }
+    }
+
+    /// The same table, which also has the flows `flows`. Those of another generation are left out.
+    #[must_use]
+    pub fn with_flows(mut self, flows: &[Named]) -> Self {
+        let generation = self.answers.generation;
+        self.flows = flows.iter().filter(|flow| flow.generation == generation).copied().collect();
+        self.flows.sort_by_key(|flow| flow.number);
+        self
+    }
+
+    /// The answer for a frame with this mark and key.
+    #[inline]
+    fn answer(&self, mark: u32, key: &FlowKey) -> Option<Action> {
+        if let Some(number) = flow(mark) {
+            return if self.flows.is_empty() { None } else { self.split(number, key) };
+        }
+        let entry = self.answers.named(mark)?;
+        entry.matches(key).then_some(entry.action)
+    }
+
+    /// The answer for a frame of a flow that is split over cores.
+    fn split(&self, number: u32, key: &FlowKey) -> Option<Action> {
+        let at = self.flows.binary_search_by_key(&number, |flow| flow.number).ok()?;
+        let named = &self.flows[at];
+        (named.key == key.masked(&FlowKey::FLOW)).then_some(named.action)
     }
 }
 
@@ -96,10 +140,9 @@ impl Table for Marked {
         for lane in want {
             let mark = batch.frames[lane].mark;
             if mark != 0
-                && let Some(entry) = self.answers.named(mark)
-                && entry.matches(&batch.keys[lane])
+                && let Some(action) = self.answer(mark, &batch.keys[lane])
             {
-                batch.actions[lane] = entry.action;
+                batch.actions[lane] = action;
                 missed = missed.without(Lanes(1 << lane));
             }
         }
@@ -108,11 +151,12 @@ impl Table for Marked {
 
     fn occupancy(&self) -> Option<(usize, usize)> {
         let entries = self.answers.entries.iter().flatten().count();
-        Some((entries, ENTRIES))
+        Some((entries + self.flows.len(), ENTRIES))
     }
 
     fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
         self.answers.entries.iter().flatten().for_each(|entry| show(&entry.key, &entry.action));
+        self.flows.iter().for_each(|flow| show(&flow.key, &flow.action));
     }
 }
 
@@ -140,6 +184,33 @@ mod tests {
         assert_eq!(of_flow(1 << 23), None);
         assert_eq!((flow(0x80_0007), flow(0x7f_ffff), flow(0)), (Some(7), None, None));
         assert_eq!((next(1), next(126), next(127)), (2, 127, 1));
+    }
+
+    #[test]
+    fn a_mark_of_a_split_flow_answers_if_its_key_agrees_and_its_generation_is_the_users() {
+        let named = |number, generation, port| Named {
+            number,
+            generation,
+            key: key(port).masked(&FlowKey::FLOW),
+            action: Action::queue(number as u16),
+        };
+        let answers = Arc::new(Answers { generation: 5, entries: vec![Some(rule(80, 3))] });
+        let flows = [named(9, 5, 1), named(2, 5, 2), named(4, 4, 3)];
+        let mut table = Marked::new(answers).with_flows(&flows);
+        assert_eq!(table.occupancy(), Some((3, ENTRIES)), "without that of another generation");
+        let mut asked = |mark, port| {
+            let mut batch = Batch::default();
+            let mut frame = Frame::unbacked(60);
+            frame.mark = mark;
+            let lane = batch.push(frame, FlowKey { in_port: 6, tos: 1, ..key(port) }).unwrap();
+            let missed = table.lookup(&mut batch, Lanes(1));
+            missed.is_empty().then_some(batch.actions[lane].to)
+        };
+        let mark = |number| of_flow(number).unwrap();
+        assert_eq!(asked(mark(9), 1), Some(Action::queue(9).to));
+        assert_eq!(asked(mark(2), 2), Some(Action::queue(2).to));
+        assert_eq!([asked(mark(2), 1), asked(mark(4), 3), asked(mark(3), 1)], [None; 3]);
+        assert_eq!(asked(of_entry(5, 0).unwrap(), 80), Some(Action::queue(3).to));
     }
 
     #[test]

@@ -5,10 +5,14 @@
 //!  core: remove ──> request ──> tick: the rule is removed;  free ──> the number is used again
 //! ```
 //!
-//! Invariants: at most [`WAITING`] requests wait, and then flows are refused, but never removals.
+//! Cores that put the same key share a number, and with it a rule: it is removed with the last of them. An adapter that got
+//! two rules for a flow could refuse the second one.
+//!
+//! Invariants: at most [`WAITING`] requests wait, and then flows are refused, but never removals. Flows that an adapter has
+//! refused take no capacity from others, up to as many as fit into the adapters.
 //! Thread-safety: as of [`Adapters`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::DerefMut;
 
 use flowyard_dpdk::rules::{Offer, Place, Rule};
@@ -26,6 +30,9 @@ const AT_ONCE: usize = 1024;
 /// Reasons that are counted apart.
 const REASONS: usize = 32;
 
+/// Why a flow has no number.
+const FULL: &str = "there are as many flows in the adapters as [offload] allows";
+
 /// What became of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 enum Fate {
@@ -34,7 +41,7 @@ enum Fate {
     Waits(u16),
     Marked(u16),
     Refused(String),
-    Removed(u16),
+    Removed,
 }
 
 enum Request {
@@ -51,16 +58,33 @@ impl std::fmt::Debug for Request {
     }
 }
 
+/// A flow that has a number.
+#[derive(Clone, Debug)]
+struct Flow {
+    fate: Fate,
+    key: FlowKey,
+    /// How often it was put and not removed, and put and not freed.
+    puts: u32,
+    holds: u32,
+}
+
 /// The flows of all works.
 #[derive(Debug)]
 pub(super) struct Flows {
     most: u32,
     /// Ports with an adapter that marks frames.
     ports: Vec<u16>,
-    fates: Vec<Fate>,
+    /// By number.
+    flows: Vec<Flow>,
+    /// The number of each key that is put.
+    numbers: HashMap<FlowKey, u32>,
     free: VecDeque<u32>,
+    /// Flows that were refused by an adapter, and have a number.
+    out: usize,
     requests: VecDeque<Request>,
     refused: BTreeMap<String, u64>,
+    /// The user's entries, with the generation of their marks; `None` while they change.
+    pub(super) users: Option<(u8, Vec<(FlowKey, FlowKey)>)>,
 }
 
 impl Flows {
@@ -68,10 +92,13 @@ impl Flows {
         Self {
             most,
             ports: Vec::new(),
-            fates: Vec::new(),
+            flows: Vec::new(),
+            numbers: HashMap::new(),
             free: VecDeque::new(),
+            out: 0,
             requests: VecDeque::new(),
             refused: BTreeMap::new(),
+            users: None,
         }
     }
 
@@ -113,34 +140,92 @@ impl Flows {
     }
 
     fn put(&mut self, entry: &Entry) -> Result<u32, String> {
+        if let Some(number) = self.numbers.get(&entry.key)
+            && let Some(flow) = self.flows.get_mut(*number as usize)
+        {
+            (flow.puts, flow.holds) = (flow.puts + 1, flow.holds + 1);
+            return Ok(*number);
+        }
         let pattern = self.pattern(entry)?;
         if self.requests.len() >= WAITING {
             return Err("too many flows wait for the adapters".into());
         }
+        if self.is_full() {
+            return Err(FULL.into());
+        }
+        let port = entry.key.in_port;
+        let flow = Flow { fate: Fate::Waits(port), key: entry.key, puts: 1, holds: 1 };
         let number = match self.free.pop_front() {
             Some(number) => number,
-            None if self.fates.len() < self.most as usize => {
-                self.fates.push(Fate::None);
-                self.fates.len() as u32 - 1
-            }
-            None => {
-                return Err("there are as many flows in the adapters as [offload] allows".into());
-            }
+            None => self.flows.len() as u32,
         };
-        let (port, key) = (entry.key.in_port, Box::new(entry.key.flow()));
-        self.set(number, Fate::Waits(port));
+        match self.flows.get_mut(number as usize) {
+            Some(place) => *place = flow,
+            None => self.flows.push(flow),
+        }
+        self.numbers.insert(entry.key, number);
+        let key = Box::new(entry.key.flow());
         self.requests.push_back(Request::Put { number, port, key, pattern: Box::new(pattern) });
         Ok(number)
     }
 
-    fn set(&mut self, number: u32, fate: Fate) {
-        if let Some(place) = self.fates.get_mut(number as usize) {
-            *place = fate;
+    /// Whether there is no number for another flow.
+    fn is_full(&self) -> bool {
+        let used = self.flows.len() - self.free.len();
+        used >= self.most as usize + self.out.min(self.most as usize)
+    }
+
+    fn remove(&mut self, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize).filter(|flow| flow.puts > 0) else {
+            return;
+        };
+        flow.puts -= 1;
+        if flow.puts > 0 {
+            return; // another core has it, too
+        }
+        self.numbers.remove(&flow.key);
+        if let Fate::Waits(port) | Fate::Marked(port) = flow.fate {
+            flow.fate = Fate::Removed;
+            self.requests.push_back(Request::Remove { number, port });
+        }
+    }
+
+    fn free(&mut self, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize).filter(|flow| flow.holds > flow.puts)
+        else {
+            return;
+        };
+        flow.holds -= 1;
+        if flow.holds == 0 {
+            self.out -= usize::from(matches!(flow.fate, Fate::Refused(_)));
+            flow.fate = Fate::None;
+            self.free.push_back(number);
         }
     }
 
     fn fate(&self, number: u32) -> &Fate {
-        self.fates.get(number as usize).unwrap_or(&Fate::None)
+        self.flows.get(number as usize).map_or(&Fate::None, |flow| &flow.fate)
+    }
+
+    /// Whether the number is still that of the flow with this key, which waits for the adapter of `port`.
+    fn waits(&self, number: u32, port: u16, key: &FlowKey) -> bool {
+        self.flows
+            .get(number as usize)
+            .is_some_and(|flow| flow.fate == Fate::Waits(port) && flow.key.flow() == *key)
+    }
+
+    /// A flow was offered to its adapter.
+    fn offered(&mut self, number: u32, port: u16, done: Result<(), String>) {
+        if let Err(why) = &done {
+            self.refuse(why);
+        }
+        // It may have been removed meanwhile; then its request to remove it comes.
+        if let Some(flow) = self.flows.get_mut(number as usize)
+            && flow.fate == Fate::Waits(port)
+        {
+            self.out += usize::from(done.is_err());
+            flow.fate = done.map_or_else(Fate::Refused, |()| Fate::Marked(port));
+        }
     }
 }
 
@@ -153,18 +238,11 @@ pub(super) fn carry_out<F: DerefMut<Target = Flows>>(
         let Some(request) = lock().requests.pop_front() else { return };
         match request {
             Request::Put { number, port, key, pattern } => {
-                let is_wanted = *lock().fate(number) == Fate::Waits(port);
+                let is_wanted = lock().waits(number, port, &key);
                 let adapter = hardware.ports.get_mut(&port).filter(|_| is_wanted);
                 let Some(adapter) = adapter else { continue };
                 let done = adapter.mark(number, &key, &pattern);
-                let mut flows = lock();
-                if let Err(why) = &done {
-                    flows.refuse(why);
-                }
-                // It may have been removed meanwhile; then its request to remove it comes.
-                if *flows.fate(number) == Fate::Waits(port) {
-                    flows.set(number, done.map_or_else(Fate::Refused, |()| Fate::Marked(port)));
-                }
+                lock().offered(number, port, done);
             }
             Request::Remove { number, port } => {
                 if let Some(adapter) = hardware.ports.get_mut(&port)
@@ -209,11 +287,7 @@ impl Front for Adapters {
     }
 
     fn remove(&self, flow: u32) {
-        let mut flows = self.flow_lock();
-        if let Fate::Waits(port) | Fate::Marked(port) = *flows.fate(flow) {
-            flows.set(flow, Fate::Removed(port));
-            flows.requests.push_back(Request::Remove { number: flow, port });
-        }
+        self.flow_lock().remove(flow);
     }
 
     /// Frames with marks pass through the yard, which counts them.
@@ -224,11 +298,7 @@ impl Front for Adapters {
     fn settle(&self) {}
 
     fn free(&self, flow: u32) {
-        let mut flows = self.flow_lock();
-        if *flows.fate(flow) != Fate::None {
-            flows.set(flow, Fate::None);
-            flows.free.push_back(flow);
-        }
+        self.flow_lock().free(flow);
     }
 
     fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
@@ -248,20 +318,25 @@ impl Front for Adapters {
     fn state(&self, flow: u32) -> String {
         match self.flow_lock().fate(flow) {
             Fate::Marked(_) => {
-                "the adapter marks its frames, so the port mapping is not looked up".into()
+                "the adapter marks its frames, so that they are found without a lookup".into()
             }
             Fate::Waits(_) => "it waits to be offered to the adapter".into(),
             Fate::Refused(why) => format!("it is not in the adapter: {why}"),
-            Fate::None | Fate::Removed(_) => "it is not in the adapter any more".into(),
+            Fate::None | Fate::Removed => "it is not in the adapter any more".into(),
         }
+    }
+
+    fn uncontested(&self, key: &FlowKey) -> Option<u8> {
+        let flows = self.flow_lock();
+        let (generation, entries) = flows.users.as_ref()?;
+        let flow = (&key.flow(), &FlowKey::FLOW);
+        let is_free = entries.iter().all(|(key, mask)| !overlap(flow, (key, mask)));
+        is_free.then_some(*generation)
     }
 
     fn why_not(&self, entry: &Entry) -> Option<String> {
         let flows = self.flow_lock();
         let why = flows.pattern(entry).err();
-        why.or_else(|| {
-            (flows.fates.len() >= flows.most as usize && flows.free.is_empty())
-                .then(|| "there are as many flows in the adapters as [offload] allows".into())
-        })
+        why.or_else(|| flows.is_full().then(|| FULL.into()))
     }
 }

@@ -93,6 +93,7 @@ impl Want {
 impl Adapters {
     /// Removes the rules of the user's entries, before the tables change. Those that give frames to a queue stay.
     pub fn withdraw(&self) {
+        self.flow_lock().users = None;
         for adapter in self.lock().ports.values_mut() {
             for at in 0..adapter.users.len() {
                 let one = &mut adapter.users[at];
@@ -118,6 +119,9 @@ impl Adapters {
         hardware.generation = marked::next(hardware.generation);
         let generation = hardware.generation;
         let wants = users.wants(generation, core);
+        drop(hardware);
+        let filters = wants.iter().map(|want| (want.rule.key, want.rule.mask)).collect();
+        self.flow_lock().users = Some((generation, filters));
         let mut entries = vec![None; wants.len()];
         for want in &wants {
             let at = want.mark.map_or(0, |mark| (mark & 0xffff) as usize);

@@ -33,6 +33,8 @@ pub(super) const UNESTABLISHED: u8 = 1 << 4;
 pub(super) const ANSWERED: u8 = 1 << 5;
 /// In `marks`: answers of the backend pass through the balancer.
 pub(super) const TWO_WAY: u8 = 1 << 6;
+/// In `marks`: an adapter was asked to mark the client's packets.
+pub(super) const OFFERED: u8 = 1 << 7;
 
 /// A local address and port of a FullNAT connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -75,6 +75,7 @@ impl Conns {
 
     /// The entry in `slot` is another one, or in another state.
     pub(super) fn leave_front(&mut self, slot: u32) {
+        self.unmark(slot);
         let Some(it) = &mut self.fronted else { return };
         let Some(place) = it.flows.get_mut(slot as usize) else { return };
         let flow = std::mem::replace(place, NONE);

@@ -11,6 +11,8 @@
 //!
 //! Invariants: no two entries have the same local port and hash; an entry is removed with its connection.
 
+use flowyard_frame::Nanos;
+
 use super::conn::LocalPort;
 use super::index::Index;
 use super::{Conn, Conns};
@@ -53,11 +55,26 @@ impl Conns {
     #[inline]
     pub fn bound(&self, hash: u64, local: LocalPort) -> Option<u32> {
         let kept = short(hash);
-        self.ports.index.as_ref()?.find(spread(kept), |slot| {
-            let conn = self.slots.get(slot as usize);
-            conn.is_some_and(|conn| conn.local() == local)
-                && self.ends.get(slot as usize).is_some_and(|end| end.reply == kept)
-        })
+        self.ports.index.as_ref()?.find(spread(kept), |slot| self.is_bound(slot, kept, local))
+    }
+
+    /// As [`Conns::bound`], for the connection that a mark on a reply names; `None` if that is another one or is expired.
+    pub fn bound_by_mark(
+        &mut self,
+        mark: u32,
+        hash: u64,
+        local: LocalPort,
+        now: Nanos,
+    ) -> Option<u32> {
+        let slot = self.named_slot(mark)?;
+        let is_right = self.is_bound(slot, short(hash), local) && self.get(slot, now).is_some();
+        self.note_named(is_right.then_some(slot))
+    }
+
+    fn is_bound(&self, slot: u32, kept: u32, local: LocalPort) -> bool {
+        let conn = self.slots.get(slot as usize);
+        conn.is_some_and(|conn| conn.local() == local)
+            && self.ends.get(slot as usize).is_some_and(|end| end.reply == kept)
     }
 
     /// Gives the connection in `slot` a local port; `hash` is that of its replies. Returns false, without a

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use crate::{Conn, ConnKey, LocalPort, Proxied, Stage, State};
+use crate::{Conn, ConnKey, LocalPort, Proxied, Sender, Stage, State};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 
 use super::answers::Wrong;
@@ -23,7 +23,7 @@ impl Balance {
         let key = batch.keys[lane];
         let found = match key.fragment() {
             Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key),
-            _ => self.reply(&key, Some(key.tcp_flags), now),
+            _ => self.reply(&key, Some((key.tcp_flags, batch.frames[lane].mark)), now),
         };
         if let Some(reply) = found {
             let Reply { vip, port, dst, home, proxied, mac } = reply;
@@ -86,15 +86,15 @@ impl Balance {
         out(batch, lane, pool, exit, self.clients.as_deref());
     }
 
-    /// The translation of a reply of a backend; `None` if the packet is not one. `flags` are its TCP flags;
-    /// `None` for a packet that is only quoted and must not change the state of its connection.
-    pub(super) fn reply(&mut self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Reply> {
+    /// The translation of a reply of a backend; `None` if the packet is not one. `came` are its TCP flags and the mark of
+    /// its frame; `None` for a packet that is only quoted and must not change the state of its connection.
+    pub(super) fn reply(&mut self, key: &FlowKey, came: Came, now: Nanos) -> Option<Reply> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
         match self.locals.owner(key.dst_ip()?) {
-            Some(owner) => self.fullnat_reply(key, owner, flags, now),
-            None => self.dnat_reply(key, flags, now),
+            Some(owner) => self.fullnat_reply(key, owner, came, now),
+            None => self.dnat_reply(key, came, now),
         }
     }
 
@@ -103,14 +103,14 @@ impl Balance {
         &mut self,
         key: &FlowKey,
         (core, address): (u16, u8),
-        flags: Option<u8>,
+        came: Came,
         now: Nanos,
     ) -> Option<Reply> {
         let own = ConnKey::of(key);
         let hash = own.hash(self.plan.seed());
         // A connection in another core's table, and a packet that does not change its state.
-        let lease = flags
-            .filter(|&flags| usize::from(core) != self.core && Leases::<Reply>::covers(flags))
+        let lease = came
+            .filter(|(flags, _)| usize::from(core) != self.core && Leases::<Reply>::covers(*flags))
             .map(|_| self.moves.load(Acquire));
         if let Some(moves) = lease
             && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves)
@@ -119,7 +119,11 @@ impl Balance {
             return Some(reply);
         }
         let mut conns = self.table(core.into())?;
-        let slot = conns.bound(hash, LocalPort { port: key.dport, address })?;
+        let local = LocalPort { port: key.dport, address };
+        let is_own = usize::from(core) == self.core;
+        let mark = came.filter(|_| is_own).map_or(0, |(_, mark)| mark);
+        let slot =
+            conns.bound_by_mark(mark, hash, local, now).or_else(|| conns.bound(hash, local))?;
         let conn = *conns.get(slot, now)?;
         let flow = conn.key().flow();
         let target = self.plan.target(conn.backend)?;
@@ -127,8 +131,11 @@ impl Balance {
         if (target.addr, from, flow.proto) != (key.src_ip()?, key.sport, key.proto) {
             return None; // not from the backend of this connection
         }
-        if let Some(flags) = flags {
+        if let Some((flags, _)) = came {
             conns.answered(slot, flags, now);
+            if is_own {
+                conns.offer(slot, Sender::Backend, key, now);
+            }
         }
         let mac = conns.mac(slot);
         drop(conns);
@@ -154,7 +161,7 @@ impl Balance {
     /// The translation of a packet from the address and port of a DNAT backend, if it belongs to a connection
     /// that came through the balancer. Other packets from there are not replies: the backend answers a health
     /// check of this machine, or a client that uses its address.
-    fn dnat_reply(&mut self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Reply> {
+    fn dnat_reply(&mut self, key: &FlowKey, came: Came, now: Nanos) -> Option<Reply> {
         let plan = Arc::clone(&self.plan);
         let (target, flow) = plan.answered(key)?;
         let own = ConnKey::of(&flow);
@@ -162,7 +169,7 @@ impl Balance {
         let proxied = Proxied::default();
         let (vip, port) = (flow.dst_ip()?, flow.dport);
         let mut reply = Reply { vip, port, dst: None, home: None, proxied, mac: None };
-        let covered = flags.is_some_and(Leases::<Reply>::covers);
+        let covered = came.is_some_and(|(flags, _)| Leases::<Reply>::covers(flags));
         let moves = self.moves.load(Acquire);
         if covered && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves) {
             self.whose.set(Some(whose));
@@ -170,13 +177,18 @@ impl Balance {
         }
         for core in self.own_and_others(hash) {
             let Some(mut conns) = self.table(core) else { continue };
-            let Some(slot) = conns.find(&own, hash, now) else { continue };
+            let mark = came.filter(|_| core == self.core).map_or(0, |(_, mark)| mark);
+            let found = conns.named(mark, &own, now).or_else(|| conns.find(&own, hash, now));
+            let Some(slot) = found else { continue };
             let Some(conn) = conns.get(slot, now).copied() else { continue };
             if conn.backend != target.id {
                 continue; // another core may have a newer entry
             }
-            if let Some(flags) = flags {
+            if let Some((flags, _)) = came {
                 conns.answered(slot, flags, now);
+                if core == self.core {
+                    conns.offer(slot, Sender::Backend, key, now);
+                }
             }
             reply.mac = conns.mac(slot);
             drop(conns);
@@ -195,6 +207,9 @@ impl Balance {
         is_stray.then_some(reply)
     }
 }
+
+/// The TCP flags of a packet, and the mark of its frame.
+type Came = Option<(u8, u32)>;
 
 /// Whether replies of another core's connection may use a lease: it stays until it expires.
 const fn is_leased(conn: &Conn) -> bool {

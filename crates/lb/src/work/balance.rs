@@ -116,7 +116,7 @@ impl Balance {
         Self::group_behind(hub, cores, settings, None)
     }
 
-    /// As [`Balance::group`], with a front that answers packets of established connections.
+    /// As [`Balance::group`], with a front that answers packets of established connections, or marks them.
     #[must_use]
     pub fn group_behind(
         hub: &Arc<Hub>,
@@ -135,8 +135,10 @@ impl Balance {
             if let Some(directory) = &directory {
                 table = table.with_directory(directory, core as u16);
             }
-            if let Some(front) = front {
-                table = table.with_front(Arc::clone(front));
+            match front {
+                Some(front) if front.answers() => table = table.with_front(Arc::clone(front)),
+                Some(front) => table = table.with_marks(Arc::clone(front)),
+                None => {}
             }
             Mutex::new(if settings.returns { table.with_macs() } else { table })
         };
@@ -174,7 +176,9 @@ impl Balance {
                 now: 0,
                 allowance: Allowance::default(),
                 whose: Cell::new(None),
-                ahead: front.map(|front| Box::new(Ahead::new(Arc::clone(front)))),
+                ahead: front
+                    .filter(|front| front.answers())
+                    .map(|front| Box::new(Ahead::new(Arc::clone(front)))),
             }
         };
         (0..cores).map(one).collect()

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Choice, ConnKey, Conns, Held, Plan, State};
+use crate::{Choice, ConnKey, Conns, Held, Plan, Sender, State};
 use flowyard_frame::{FlowKey, Nanos};
 
 use super::Hub;
@@ -30,6 +30,9 @@ pub struct Explained {
     pub fall_back: Option<u32>,
     /// An entry of a connection table that is not used because its backend is down or was removed.
     pub left: Option<Kept>,
+    /// What an adapter does for the packets of the flow, or why it does nothing, in words for the user; `None` if adapters
+    /// get no rules, or the flow is in no connection table.
+    pub adapter: Option<String>,
 }
 
 /// What decides about the backend of a connection.
@@ -83,6 +86,10 @@ pub struct Occupancy {
     pub unestablished: usize,
     /// Entries whose packets are answered in front of the balancer.
     pub in_front: usize,
+    /// Entries whose packets adapters were asked to mark.
+    pub marked: usize,
+    /// Packets whose entry was found by a mark.
+    pub marked_packets: u64,
     /// The largest number of entries.
     pub capacity: usize,
 }
@@ -103,6 +110,7 @@ impl Hub {
             checksum: 0,
             fall_back: None,
             left: None,
+            adapter: None,
             plan: Arc::clone(&plan),
         };
         let at = flow.dst_ip().and_then(|dst| plan.service(dst, flow.proto, flow.dport));
@@ -113,7 +121,10 @@ impl Hub {
                 let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
                 (explained.service, explained.backend) = (Some(from.service), Some(from.id));
                 explained.why = match kept.filter(is_from) {
-                    Some(_) => Because::Answer,
+                    Some(kept) => {
+                        explained.adapter = self.adapter(&kept, Sender::Backend);
+                        Because::Answer
+                    }
                     None => Because::NotAsked,
                 };
             }
@@ -129,6 +140,7 @@ impl Hub {
         if let Some(kept) = self.kept(&conn, hash, now, keeps) {
             if keeps(&kept) {
                 (explained.backend, explained.why) = (Some(kept.backend), Because::Kept(kept));
+                explained.adapter = self.adapter(&kept, Sender::Client);
                 return explained;
             }
             explained.left = Some(kept);
@@ -165,6 +177,13 @@ impl Hub {
         all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
     }
 
+    /// What an adapter does for packets of the connection in an entry.
+    fn adapter(&self, kept: &Kept, sender: Sender) -> Option<String> {
+        let tables = self.conns()?;
+        let conns = tables.get(usize::from(kept.core))?;
+        conns.lock().unwrap_or_else(PoisonError::into_inner).ahead(kept.slot, sender)
+    }
+
     /// The entries of the service with this name in the tables of all cores.
     #[must_use]
     pub fn held(&self, service: &str) -> Held {
@@ -185,6 +204,8 @@ impl Hub {
             opening: conns.opening(),
             unestablished: conns.unestablished(),
             in_front: conns.in_front(),
+            marked: conns.marked(),
+            marked_packets: conns.found_by_mark(),
             capacity: conns.capacity(),
         };
         let tables = self.conns();

@@ -318,6 +318,7 @@ mod directory;
 mod errors;
 mod flood;
 mod front;
+mod marks;
 mod operate;
 mod ports;
 mod present;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, State, Target};
+use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, Sender, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 
 use super::balance::Balance;
@@ -37,7 +37,9 @@ impl Balance {
         };
         conns.begin();
         conns.advance(now, BUDGET, seed, &mut gone);
-        let mut missed = conns.find_batch(&seen.keys, &seen.hashes, lanes, now, &mut seen.slots);
+        let marked = conns.find_marked(batch, &seen.keys, lanes, now, &mut seen.slots);
+        let rest = lanes.without(marked);
+        let mut missed = conns.find_batch(&seen.keys, &seen.hashes, rest, now, &mut seen.slots);
         for lane in lanes.without(missed) {
             let (slot, flags) = (seen.slots[lane], batch.keys[lane].tcp_flags);
             match conns.seen(slot, flags, now) {
@@ -49,6 +51,11 @@ impl Balance {
                     seen.ways[lane] = Some(Way { backend, home, local: conns.local(slot) });
                 }
                 _ => missed = missed.with(lane), // there is an entry, but it needs another backend
+            }
+        }
+        if conns.is_marking() {
+            for lane in lanes.without(missed) {
+                conns.offer(seen.slots[lane], Sender::Client, &batch.keys[lane], now);
             }
         }
         missed

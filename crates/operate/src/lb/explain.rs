@@ -56,6 +56,9 @@ impl<'a> Words<'a> {
         self.left();
         let Verdict { why, drop } = self.verdict(key);
         self.target();
+        if let Some(adapter) = &self.explained.adapter {
+            self.step(format!("adapter: {adapter}"));
+        }
         let Explained { plan, .. } = self.explained;
         let target = self.explained.backend.and_then(|id| plan.target(id));
         LbTrace {

@@ -84,7 +84,7 @@ struct CoreMetric {
     value: fn(&LbCore) -> usize,
 }
 
-const CORE: [CoreMetric; 4] = [
+const CORE: [CoreMetric; 5] = [
     CoreMetric {
         name: "lb_core_connections",
         help: "Gives the number of connections in the table of the core.",
@@ -99,6 +99,11 @@ const CORE: [CoreMetric; 4] = [
         name: "lb_core_connections_unestablished",
         help: "Gives the number of connections in the table of the core that are not established: one packet of the client was seen, or no answer of the backend.",
         value: |core| core.unestablished,
+    },
+    CoreMetric {
+        name: "lb_core_connections_marked",
+        help: "Gives the number of connections in the table of the core whose packets adapters were asked to mark.",
+        value: |core| core.marked,
     },
     CoreMetric {
         name: "lb_core_connections_capacity",
@@ -118,6 +123,12 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
         for core in &all.cores {
             page.sample(name, &[("core", &core.core)], value(core));
         }
+    }
+    let name = "lb_marked_packets_total";
+    let help = "Counts the packets whose connection was found by the mark of an adapter, without a lookup.";
+    page.metric(name, "counter", help);
+    for core in &all.cores {
+        page.sample(name, &[("core", &core.core)], core.marked_packets);
     }
     if !all.routes.is_empty() {
         let name = "lb_vip_announced";

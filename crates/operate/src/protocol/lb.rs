@@ -162,6 +162,12 @@ pub struct LbCore {
     /// The number of connections whose packets XDP answers, see `[offload]`.
     #[serde(default)]
     pub offloaded: usize,
+    /// The number of connections whose packets adapters were asked to mark, see `[offload]`.
+    #[serde(default)]
+    pub marked: usize,
+    /// Packets whose connection was found by the mark of an adapter, without a lookup.
+    #[serde(default)]
+    pub marked_packets: u64,
     /// The largest number of connections.
     pub capacity: usize,
 }

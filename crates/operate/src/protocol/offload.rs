@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Offload {
     /// The ports with an adapter that takes rules.
     pub ports: Vec<OffloadPort>,
-    /// Flows of a switch that wait to be offered.
+    /// Flows and connections of the work that wait to be offered.
     pub waiting_flows: usize,
-    /// Flows of a switch that are in software, by reason, since the start.
+    /// Flows and connections of the work that were refused, and are in software, by reason, since the start.
     pub refused_flows: Vec<OffloadRefused>,
 }
 
@@ -25,7 +25,7 @@ pub struct OffloadPort {
     pub entries: Vec<OffloadEntry>,
     /// Frames that the adapter dropped and counted.
     pub dropped_frames: u64,
-    /// Flows of a switch that the adapter marks.
+    /// Flows of a switch, packets of a balancer's connections, and promoted elephants that the adapter marks.
     pub marked_flows: usize,
     /// Kinds of rules that the adapter was asked about at the start.
     pub accepts: Vec<OffloadKind>,

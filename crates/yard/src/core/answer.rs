@@ -50,7 +50,7 @@ impl Core {
                 LEARNT => "learnt".into(),
                 RULES => "rules".into(),
                 PROMOTED => "promoted".into(),
-                MARKED if !entry.has_marks => continue,
+                MARKED if entry.marks.is_none() => continue,
                 MARKED => "marked".into(),
                 _ => format!("table {at}"),
             };

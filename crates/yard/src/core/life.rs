@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flowyard_flow::table::marked::Named;
 use flowyard_flow::table::{Marked, Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
@@ -185,7 +186,8 @@ impl Core {
     fn read(&mut self, message: Message, now: Nanos) {
         match message {
             Message::Edit(edit) => self.edit(LEARNT, edit),
-            Message::Promote(edit) => self.edit(PROMOTED, edit),
+            Message::Promote(edit) => self.promote(edit),
+            Message::Name { number, flow } => self.entry.name(number, flow),
             Message::Entry { index, to } => {
                 let _in_range = self.entry.steer.spread.set(index as usize, to);
             }
@@ -194,7 +196,7 @@ impl Core {
                     decider.take(report);
                 }
             }
-            Message::Reload(reload) => self.reload(&reload),
+            Message::Reload(reload) => self.reload(&reload, now),
             Message::Ask(ask) => self.answer(*ask),
             Message::Control(message) => {
                 let Self { server, to_ports, .. } = self;
@@ -243,13 +245,25 @@ impl Core {
         self.counters.edits_refused += self.refused.len() as u64;
     }
 
-    fn reload(&mut self, reload: &Reload) {
+    /// Changes the table of promoted flows. Marks do not name a flow any more whose entry goes.
+    fn promote(&mut self, edit: Edit) {
+        if let Edit::Del(key) = &edit {
+            self.entry.unname(key);
+        }
+        self.edit(PROMOTED, edit);
+    }
+
+    fn reload(&mut self, reload: &Reload, now: Nanos) {
         if let Some(lists) = &reload.lists {
             self.entry.lists = Arc::clone(lists); // together with the entries that name them
         }
         if let Some(marks) = &reload.marks {
             // With the entries that they name: an earlier mark is ignored from here on.
-            self.entry.steer.replace(MARKED, Box::new(Marked::new(Arc::clone(marks))));
+            self.entry.marks = Some(Arc::clone(marks));
+            self.entry.renew_marks();
+            if let Some(decider) = &mut self.decider {
+                decider.reloaded(now);
+            }
         }
         for edit in &reload.exact {
             self.edit(USER, *edit);
@@ -379,10 +393,42 @@ impl Entry {
         answers(USER) || answers(RULES)
     }
 
+    /// Marks with this number name `flow` from here on. It is left out if it is not among the promoted flows.
+    fn name(&mut self, number: u32, flow: Option<Named>) {
+        self.named.retain(|one| one.number != number);
+        let mut batch = Batch::default();
+        if let Some(flow) = flow
+            && let Ok(lane) = batch.push(Frame::default(), flow.key)
+            && let Some(table) = self.steer.table(PROMOTED)
+            && table.lookup(&mut batch, Lanes(1 << lane)).is_empty()
+            && batch.actions[lane] == flow.action
+        {
+            self.named.push(flow);
+        }
+        self.renew_marks();
+    }
+
+    /// No mark names the flow with this key any more.
+    fn unname(&mut self, key: &FlowKey) {
+        let before = self.named.len();
+        self.named.retain(|one| one.key != key.flow());
+        if self.named.len() != before {
+            self.renew_marks();
+        }
+    }
+
+    /// Makes the table of marked entries anew.
+    fn renew_marks(&mut self) {
+        if let Some(marks) = &self.marks {
+            let table = Marked::new(Arc::clone(marks)).with_flows(&self.named);
+            self.steer.replace(MARKED, Box::new(table));
+        }
+    }
+
     /// Replaces the rules.
     pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
         let has = (self.cache.is_some(), !table.is_empty(), self.splits);
-        self.steer.set_order(&order_behind(self.has_marks, has));
+        self.steer.set_order(&order_behind(self.marks.is_some(), has));
         let mask = self.cache.unwrap_or(FlowKey::ZERO);
         self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use flowyard_flow::table::marked::{self, Named};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, parse};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To, schedule};
@@ -68,8 +69,10 @@ pub(crate) struct Entry {
     pub(crate) cache: Option<FlowKey>,
     /// Whether flows may be split over cores.
     pub(crate) splits: bool,
-    /// Whether adapters mark frames with the user's entries.
-    pub(crate) has_marks: bool,
+    /// The user's entries with which adapters mark frames, if they do.
+    pub(crate) marks: Option<Arc<marked::Answers>>,
+    /// Promoted flows with which adapters mark frames.
+    pub(crate) named: Vec<Named>,
     /// The user's counters that table entries name.
     pub(crate) tally: Tally,
     /// Action lists that table entries name.

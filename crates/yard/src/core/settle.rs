@@ -8,25 +8,23 @@
 //!
 //! A port is an answer, not a place to wait: the action keeps it while the frame waits in a queue.
 
-use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
+use flowyard_frame::{LANES, Lanes, Nanos, To};
 
 use super::parts::Entry;
 use crate::places::{Full, Place, Places};
 
 impl Entry {
-    /// settle: the home of each lane. The mark of the matched entry is carried with the frame. With a time,
-    /// lanes of held flows are held back and get no home.
+    /// settle: the home of each lane. With a time, lanes of held flows are held back and get no home.
     #[inline]
     pub(super) fn settle(&mut self, places: &Places, now: Option<Nanos>) {
         let len = self.batch.len();
         let Self { batch, homes, common, settle, hold, waiting, .. } = self;
-        let Batch { frames, actions, .. } = &mut **batch;
+        let actions = &batch.actions;
         let first = actions[0].to;
         let mut same = true;
         for lane in 0..len.min(LANES) {
-            let action = &actions[lane];
-            (frames[lane].mark, homes[lane]) = (action.mark, action.to);
-            same &= action.to == first;
+            homes[lane] = actions[lane].to;
+            same &= homes[lane] == first;
         }
         *waiting = batch.lanes();
         *common = same.then_some(first);

@@ -13,16 +13,19 @@
 //! Thread-safety: belongs to one core.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use flowyard_flow::learn::elephant::{
     Costs, Decision, Elephants, Load, Refused, Seen, What, Window,
 };
 use flowyard_flow::table::Spread;
-use flowyard_frame::{FlowKey, Nanos, To};
+use flowyard_frame::{Edit, FlowKey, Nanos, To};
 
+use super::marks::Marks;
 use super::report::{Decisions, Report, window_of};
 use crate::blueprint::{Blueprint, ElephantPlan, FixedCosts};
 use crate::counters::Counters;
+use crate::front::Front;
 use crate::mail::Message;
 use crate::stages::{Span, Stages};
 
@@ -49,6 +52,8 @@ pub(crate) struct Decider {
     /// Cores that receive.
     teaches: Vec<u16>,
     log: Decisions,
+    /// The promoted flows, if adapters mark frames.
+    marks: Option<Marks>,
 }
 
 impl Decider {
@@ -72,9 +77,26 @@ impl Decider {
             unsent: VecDeque::new(),
             teaches: plan.receivers(),
             log,
+            marks: None,
         };
         new.learn_spread(entries);
         new
+    }
+
+    /// Lets adapters mark the frames of promoted flows.
+    pub(crate) fn set_marks(&mut self, front: Arc<dyn Front>, ports: u16) {
+        self.marks = Some(Marks::new(front, ports));
+    }
+
+    /// Notes that the user's entries have changed.
+    pub(crate) fn reloaded(&mut self, now: Nanos) {
+        let messages = self.marks.as_mut().map(|marks| marks.reloaded(now));
+        messages.into_iter().flatten().for_each(|message| self.send(&message));
+    }
+
+    /// Leaves a message for all cores that receive.
+    fn send(&mut self, message: &Message) {
+        self.unsent.extend(self.teaches.iter().map(|&core| (core, message.clone())));
     }
 
     /// Takes over a changed indirection table.
@@ -135,7 +157,10 @@ impl Decider {
                 self.elephants.failed(&key, now);
                 decision.what = What::Refuse { key: Some(key), reason: Refused::User };
             }
-            self.carry_out(decision, counters);
+            self.carry_out(decision, now, counters);
+        }
+        if let Some(marks) = &mut self.marks {
+            marks.free(now);
         }
         self.reports.fill(None);
     }
@@ -145,7 +170,7 @@ impl Decider {
         &self.log
     }
 
-    fn carry_out(&mut self, mut decision: Decision, counters: &mut Counters) {
+    fn carry_out(&mut self, mut decision: Decision, now: Nanos, counters: &mut Counters) {
         let message = match &mut decision.what {
             What::Rebalance { entry, to, .. } => {
                 let worker = *to;
@@ -172,9 +197,19 @@ impl Decider {
         decision.core = self.workers.get(usize::from(decision.core)).map_or(0, |worker| worker.0);
         tracing::info!(target: "flowyard::elephants", core = decision.core, "{decision}");
         self.log.add(decision);
-        if let Some(message) = message {
-            self.unsent.extend(self.teaches.iter().map(|&core| (core, message.clone())));
-        }
+        let Some(message) = message else { return };
+        self.send(&message);
+        let named = match (&mut self.marks, message) {
+            (Some(marks), Message::Promote(Edit::Put(key, action))) => {
+                marks.promoted(key, action, now)
+            }
+            (Some(marks), Message::Promote(Edit::Del(key))) => {
+                marks.demoted(&key, now);
+                return;
+            }
+            _ => return,
+        };
+        named.iter().for_each(|message| self.send(message));
     }
 
     /// Updates the costs of frames; a stage without timed frames keeps its last cost.

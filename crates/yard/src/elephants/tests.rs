@@ -1,3 +1,5 @@
+mod marks;
+
 use flowyard_flow::learn::elephant::{Costs, Decision, Flow, Seen, Settings, What};
 use flowyard_frame::{Edit, FlowKey, Nanos, To, proto};
 

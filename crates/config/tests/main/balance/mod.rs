@@ -5,6 +5,7 @@ mod captures;
 mod ecmp;
 mod flood;
 mod heavy;
+mod marks;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ flowyard_testkit::tests! {
     mod ecmp,
     mod flood,
     mod heavy,
+    mod marks,
 }
 
 /// A port that receives frames from a test.
