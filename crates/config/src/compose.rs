@@ -1,14 +1,15 @@
-//! A configuration in several texts: the file, and services and backends under keys of etcd.
+//! A configuration in several texts: the file, and services and backends of a provider.
 //!
 //! ```text
 //!  lb.toml                              [yard], [[port]], ..., [[service]]
 //!  config/services/web                  the body of a [[service]] named web
 //!  config/services/web/backends/a       the body of a [[service.backend]] named a
+//!  (no key)                             a document of [[service]] tables
 //! ```
 //!
 //! All texts stand one after the other in the source, so that a position names the text, too.
 //!
-//! Invariants: the order of the fragments has no effect; a fragment adds one service or one backend and nothing else.
+//! Invariants: the order of the fragments has no effect; a fragment adds services or backends and nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,10 +28,24 @@ const BACKENDS: &str = "/backends/";
 /// A part of a configuration that is not in the file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Fragment {
-    /// The key below the prefix, such as `config/services/web`.
+    /// The key below the prefix, such as `config/services/web`; empty for a document of `[[service]]` tables.
     pub key: String,
     /// The value: TOML.
     pub text: String,
+}
+
+impl Fragment {
+    /// Whether this is a document without a service. One that is not TOML may have been meant to have some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let has_none = |table: &DeTable<'_>| match table.get("service").map(Spanned::get_ref) {
+            None => true,
+            Some(DeValue::Array(all)) => all.is_empty(),
+            Some(_) => false,
+        };
+        self.key.is_empty()
+            && DeTable::parse(&self.text).is_ok_and(|table| has_none(table.get_ref()))
+    }
 }
 
 /// A table of TOML whose positions are those of the whole source.
@@ -62,12 +77,18 @@ impl Config {
         let mut source = Source::new(name, text);
         let starts: Vec<usize> = fragments
             .iter()
-            .map(|fragment| source.add(&format!("{prefix}/{}", fragment.key), &fragment.text))
+            .map(|fragment| match fragment.key.as_str() {
+                "" => source.add(prefix, &fragment.text),
+                key => source.add(&format!("{prefix}/{key}"), &fragment.text),
+            })
             .collect();
         let mut root = table(&source, text, 0)?;
         let mut services = BTreeMap::new();
         for (fragment, start) in fragments.iter().zip(starts) {
-            place(&source, &mut services, fragment, start)?;
+            match fragment.key.as_str() {
+                "" => document(&source, root.get_mut(), &fragment.text, start)?,
+                _ => place(&source, &mut services, fragment, start)?,
+            }
         }
         add(&source, root.get_mut(), services)?;
         let config = Self::deserialize(toml::Deserializer::from(root));
@@ -127,6 +148,37 @@ fn move_value(value: Spanned<DeValue<'_>>, by: usize) -> Spanned<DeValue<'_>> {
         plain => plain,
     };
     Spanned::new(span, value)
+}
+
+/// Reads a document of `[[service]]` tables, which begins at `start` in the source, and adds them to those of the file.
+fn document<'a>(
+    source: &Source,
+    root: &mut DeTable<'a>,
+    text: &'a str,
+    start: usize,
+) -> Result<(), ConfigError> {
+    for (key, value) in table(source, text, start)?.into_inner() {
+        if key.get_ref() != "service" {
+            let what = format!("there is no key '{}' here", key.get_ref());
+            let fix = "write nothing but [[service]] tables; all other sections are in the file of each machine";
+            return Err(source.error(key.span(), what, fix));
+        }
+        let wrong = |at: Range<usize>| {
+            source.error(at, "the services are not a list of tables", "write each as [[service]]")
+        };
+        let at = value.span();
+        let DeValue::Array(all) = value.into_inner() else { return Err(wrong(at)) };
+        let mut bodies = Vec::with_capacity(all.len());
+        for value in all.iter().cloned() {
+            let at = value.span();
+            match value.into_inner() {
+                DeValue::Table(body) => bodies.push(Spanned::new(at, body)),
+                _ => return Err(wrong(at)),
+            }
+        }
+        extend(root, "service", bodies);
+    }
+    Ok(())
 }
 
 /// Reads a fragment, which begins at `start` in the source, and puts it with its service.
@@ -199,13 +251,13 @@ fn extend<'a>(table: &mut DeTable<'a>, key: &'static str, more: Vec<Table<'a>>) 
     }
 }
 
-/// Refuses a health check that runs a command: who may write to etcd may not run programs on the machines.
+/// Refuses a health check that runs a command: who may write to a provider may not run programs on the machines.
 fn no_command(config: &Config, service: &Spanned<ServiceConfig>) -> Result<(), ConfigError> {
     let check = service.get_ref().check.as_ref();
     match check.filter(|check| check.get_ref().kind == CheckKind::Command) {
         None => Ok(()),
         Some(check) => {
-            let what = "a health check in etcd cannot run a command";
+            let what = "a health check that does not come from the file of this machine cannot run a command";
             let fix = "write the service in the file of each machine, or use another kind of check";
             Err(config.error(check.span(), what, fix))
         }

@@ -16,7 +16,7 @@ fn a_cluster_needs_no_services_in_the_file() {
     let good = config(GOOD).unwrap();
     let cluster = good.cluster.as_ref().unwrap().get_ref();
     assert_eq!((cluster.node(), cluster.state()), ("lb1", Path::new("s.json")));
-    assert_eq!(cluster.prefix.get_ref(), "/flowyard");
+    assert_eq!(cluster.prefix(), "/flowyard");
     let all: Vec<String> = cluster.endpoints().iter().map(ToString::to_string).collect();
     assert_eq!(all, ["http://10.0.0.1:2379", "https://[2001:db8::1]:2379"]);
     assert!(good.services().unwrap().is_empty() && good.resolve().is_ok());
@@ -50,6 +50,48 @@ fn mistakes_are_reported_with_their_place() {
         (&format!("{GOOD}\nendpoint = 1"), "there is no key 'endpoint' here"),
     ] {
         let error = config(cluster).unwrap_err();
+        assert!(error.contains(said), "{cluster}: {error}");
+    }
+}
+
+const URL: &str = "kind = \"http\"\nurl = \"https://a/lb.toml\"\nstate = \"s.json\"";
+
+#[test]
+fn each_kind_has_its_keys() {
+    let good = config(&format!("{URL}\ntoken_file = \"t\"")).unwrap();
+    let cluster = good.cluster().unwrap();
+    assert_eq!(*cluster.kind.get_ref(), ProviderKind::Http);
+    assert_eq!(
+        (cluster.place(), cluster.identity()),
+        ("https://a/lb.toml".into(), "https://a/lb.toml".into())
+    );
+    assert_eq!(cluster.endpoints()[0].to_string(), "https://a:443");
+    assert_eq!(config(GOOD).unwrap().cluster().unwrap().place(), "etcd:/flowyard");
+    for (cluster, said) in [
+        ("kind = \"consul\"".into(), "'consul' is not a valid choice; choose one of etcd"),
+        ("kind = \"http\"".into(), "the key 'url' is missing"),
+        (
+            format!("{URL}\nendpoints = []"),
+            "y.toml:17:13: 'endpoints' is not for kind = \"http\"; leave it out, or write kind = \"etcd\"",
+        ),
+        (format!("{URL}\nnode = \"a\""), "'node' is not for kind"),
+        (format!("{GOOD}\nurl = \"http://a\""), "'url' is not for kind = \"etcd\""),
+        (
+            URL.replace("https://a", "a"),
+            "y.toml:15:7: this is not the address of a document: there is no http://",
+        ),
+        (
+            format!("{}\ntoken_file = \"t\"", URL.replace("https", "http")),
+            "would be sent without encryption",
+        ),
+        (
+            format!("{URL}\ntoken_file = \"t\"\nuser = \"u\"\npassword_file = \"p\""),
+            "cannot have both",
+        ),
+        (format!("{URL}\npassword_file = \"p\""), "'password_file' needs 'user'"),
+        ("kind = \"http\"\nurl = \"http://a\"".into(), "the key 'state' is missing"),
+    ] {
+        let error = config(&cluster).unwrap_err();
         assert!(error.contains(said), "{cluster}: {error}");
     }
 }

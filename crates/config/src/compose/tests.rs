@@ -118,7 +118,9 @@ fn mistakes_name_the_key_and_the_line() {
         (vec![fragment("services/", WEB)], "no configuration is read".into()),
         (
             web(&WEB.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]")),
-            format!("{at}:5:1: a health check in etcd cannot run a command"),
+            format!(
+                "{at}:5:1: a health check that does not come from the file of this machine cannot run a command"
+            ),
         ),
     ] {
         let error = compose(&fragments).unwrap_err();
@@ -128,6 +130,49 @@ fn mistakes_name_the_key_and_the_line() {
     let file = FILE.replace("192.0.2.9", "nowhere");
     let error = Config::compose("lb.toml", &file, "etcd:", &web(WEB)).unwrap_err();
     assert_eq!((error.file.as_str(), error.line), ("lb.toml", 26));
+}
+
+#[test]
+fn a_document_adds_services_and_nothing_else() {
+    let document = |text: &str| vec![Fragment { key: String::new(), text: text.into() }];
+    let web = WEB.replace("[check]", "[service.check]");
+    let good =
+        format!("[[service]]\nname = \"web\"\n{web}[[service.backend]]\nname = \"a\"\n{BACKEND}");
+    let services = compose(&document(&good)).unwrap().services().unwrap();
+    assert_eq!((services.len(), services[1].name.as_str()), (2, "web"));
+    assert!(services[1].check.is_some() && services[1].backends.len() == 1);
+    // The same services under keys are the same configuration.
+    let keys = [fragment("services/web", WEB), fragment("services/web/backends/a", BACKEND)];
+    assert_eq!(compose(&keys).unwrap().services().unwrap(), services);
+    let command = good.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]");
+    let said = |text: &str| {
+        let read = Config::compose("lb.toml", FILE, "http://a/x", &document(text));
+        read.unwrap_err().to_string()
+    };
+    for (text, expected) in [
+        ("[yard]\ncores = 2", "http://a/x:1:2: there is no key 'yard' here"),
+        (&format!("seed = 1\n{good}"), "http://a/x:1:1: there is no key 'seed' here"),
+        ("[service]", "http://a/x:1:1: the services are not a list of tables"),
+        ("service = [1]", "http://a/x:1:12: the services are not a list of tables"),
+        (&good.replace("192.0.2.1", "nowhere"), "http://a/x:3:7: 'nowhere' is not an IP address"),
+        (&good.replace("\"web\"", "\"local\""), "http://a/x:2:8: "),
+        (&command, "cannot run a command"),
+        ("<html>", "http://a/x:1:"),
+    ] {
+        let error = said(text);
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    for (text, is_empty) in [
+        ("", true),
+        ("# soon\n", true),
+        ("service = []", true),
+        (&good, false),
+        ("<html>", false),
+        ("[yard]", true),
+    ] {
+        assert_eq!(document(text)[0].is_empty(), is_empty, "{text}");
+    }
+    assert!(!fragment("services/web", "").is_empty());
 }
 
 /// A value that is nearly right: pieces of right ones.
