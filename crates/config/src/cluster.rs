@@ -1,6 +1,7 @@
 //! The keys of `[cluster]`, and their checks.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,10 @@ use super::names::Checked;
 use super::{Config, ConfigError, Source, file, free};
 
 mod address;
+mod srv;
 
 pub use address::{Endpoint, Url};
+pub use srv::Lookup;
 
 /// What services come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -23,6 +26,8 @@ pub enum ProviderKind {
     Etcd,
     /// A document at a URL.
     Http,
+    /// SRV records, which have the backends of services in the file.
+    Dns,
 }
 
 impl fmt::Display for ProviderKind {
@@ -30,6 +35,7 @@ impl fmt::Display for ProviderKind {
         f.write_str(match self {
             Self::Etcd => "etcd",
             Self::Http => "HTTP",
+            Self::Dns => "DNS",
         })
     }
 }
@@ -41,6 +47,7 @@ impl ProviderKind {
         match self {
             Self::Etcd => "etcd",
             Self::Http => "http",
+            Self::Dns => "dns",
         }
     }
 }
@@ -56,6 +63,8 @@ pub struct ClusterConfig {
     pub endpoints: Option<Spanned<Vec<Spanned<String>>>>,
     /// The address of the document with the services.
     pub url: Option<Spanned<String>>,
+    /// The addresses of DNS servers; by default those of the system.
+    pub servers: Option<Spanned<Vec<Spanned<String>>>>,
     /// What all keys begin with.
     pub prefix: Option<Spanned<String>>,
     /// The name of this machine, different on each.
@@ -121,9 +130,10 @@ impl ClusterConfig {
         match self.kind.get_ref() {
             ProviderKind::Http => self.url().map(|url| url.endpoint).into_iter().collect(),
             ProviderKind::Etcd => {
-                let all = self.endpoints.iter().flat_map(|all| all.get_ref());
+                let all = self.endpoints.iter().flat_map(Spanned::get_ref);
                 all.filter_map(|text| text.get_ref().parse().ok()).collect()
             }
+            ProviderKind::Dns => Vec::new(),
         }
     }
 
@@ -131,6 +141,13 @@ impl ClusterConfig {
     #[must_use]
     pub fn url(&self) -> Option<Url> {
         self.url.as_ref()?.get_ref().parse().ok()
+    }
+
+    /// The addresses of DNS servers, if some are written.
+    #[must_use]
+    pub fn servers(&self) -> Vec<SocketAddr> {
+        let all = self.servers.iter().flat_map(Spanned::get_ref);
+        all.filter_map(|text| srv::server(text.get_ref())).collect()
     }
 
     /// What all keys begin with.
@@ -147,6 +164,7 @@ impl ClusterConfig {
             ProviderKind::Http => {
                 self.url.as_ref().map_or_else(String::new, |url| url.get_ref().clone())
             }
+            ProviderKind::Dns => "dns".into(),
         }
     }
 
@@ -155,7 +173,7 @@ impl ClusterConfig {
     pub fn identity(&self) -> String {
         match self.kind.get_ref() {
             ProviderKind::Etcd => self.prefix().to_owned(),
-            ProviderKind::Http => self.place(),
+            ProviderKind::Http | ProviderKind::Dns => self.place(),
         }
     }
 
@@ -172,14 +190,18 @@ impl ClusterConfig {
     }
 
     /// The keys that not every kind has: the key, where it is written, the kinds that have it, and the kinds that need it.
-    fn special(&self) -> [Special; 6] {
-        use ProviderKind::{Etcd, Http};
+    fn special(&self) -> [Special; 10] {
+        use ProviderKind::{Dns, Etcd, Http};
         fn at<T>(key: &Option<Spanned<T>>) -> Option<Range<usize>> {
             key.as_ref().map(Spanned::span)
         }
         [
             ("endpoints", at(&self.endpoints), &[Etcd], &[Etcd]),
             ("url", at(&self.url), &[Http], &[Http]),
+            ("servers", at(&self.servers), &[Dns], &[]),
+            ("ca", at(&self.ca), &[Etcd, Http], &[]),
+            ("cert", at(&self.cert), &[Etcd, Http], &[]),
+            ("key", at(&self.key), &[Etcd, Http], &[]),
             ("prefix", at(&self.prefix), &[Etcd], &[]),
             ("node", at(&self.node), &[Etcd], &[]),
             ("user", at(&self.user), &[Etcd, Http], &[]),
@@ -231,6 +253,18 @@ impl ClusterConfig {
                         "write it as \"http://10.0.0.1:2379\" or \"https://etcd.example:2379\"";
                     return Err(source.error(text.span(), what, fix));
                 }
+            }
+        }
+        if let Some(servers) = &self.servers {
+            let wrong = |text: &&Spanned<String>| srv::server(text.get_ref()).is_none();
+            if let Some(text) = servers.get_ref().iter().find(wrong) {
+                let what = format!("'{}' is not the address of a DNS server", text.get_ref());
+                let fix = "write it as \"10.0.0.53\", \"10.0.0.53:5353\" or \"[2001:db8::53]:53\"";
+                return Err(source.error(text.span(), what, fix));
+            }
+            if servers.get_ref().is_empty() {
+                let fix = "name at least one, or leave 'servers' out for those of the system";
+                return Err(source.error(servers.span(), "no DNS server is named", fix));
             }
         }
         if let Some(text) = &self.url
@@ -296,6 +330,7 @@ impl Config {
 
 /// Returns the first mistake in `[cluster]`, if the configuration has this section.
 pub(super) fn check(config: &Config) -> Checked {
+    srv::check(config)?;
     let Some(cluster) = &config.cluster else { return Ok(()) };
     let (span, cluster) = (cluster.span(), cluster.get_ref());
     cluster.check(span.clone(), &config.source)?;

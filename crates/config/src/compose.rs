@@ -225,6 +225,17 @@ fn add<'a>(
     for service in services.into_values() {
         let Service { name, body, at, backends } = service;
         let Some(mut body) = body else {
+            let is_dns = provider(root) == Some("dns");
+            match of_file(root, name) {
+                Some(service) if is_dns => {
+                    let backends = with_exit(service, backends);
+                    extend(service, "backend", backends);
+                    continue;
+                }
+                // The service was taken out of the file.
+                None if is_dns => continue,
+                _ => {}
+            }
             let what = format!("this is a backend of service '{name}', which is not there");
             let fix = format!("put the service under {SERVICES}{name}, or delete this key");
             return Err(source.error(at, what, fix));
@@ -233,6 +244,36 @@ fn add<'a>(
         extend(root, "service", vec![body]);
     }
     Ok(())
+}
+
+/// The kind of the provider in the file.
+fn provider<'a>(root: &'a DeTable<'_>) -> Option<&'a str> {
+    let DeValue::Table(cluster) = root.get("cluster")?.get_ref() else { return None };
+    cluster.get("kind")?.get_ref().as_str()
+}
+
+/// The service of this name in the file, if its backends come from SRV records.
+fn of_file<'a, 'b>(root: &'a mut DeTable<'b>, name: &str) -> Option<&'a mut DeTable<'b>> {
+    let DeValue::Array(all) = root.get_mut("service")?.get_mut() else { return None };
+    all.iter_mut().find_map(|service| match service.get_mut() {
+        DeValue::Table(service) => {
+            let own = service.get("name").and_then(|own| own.get_ref().as_str());
+            (own == Some(name) && service.contains_key("srv")).then_some(service)
+        }
+        _ => None,
+    })
+}
+
+/// Backends with the exit that is written for the SRV records of their service.
+fn with_exit<'a>(service: &DeTable<'a>, mut backends: Vec<Table<'a>>) -> Vec<Table<'a>> {
+    let Some(DeValue::Table(srv)) = service.get("srv").map(Spanned::get_ref) else {
+        return backends;
+    };
+    let Some((key, exit)) = srv.get_key_value("exit") else { return backends };
+    for backend in &mut backends {
+        backend.get_mut().insert(key.clone(), exit.clone());
+    }
+    backends
 }
 
 /// Adds tables to the array under `key`. If something else is there, it stays, and is refused later.

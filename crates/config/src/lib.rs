@@ -66,7 +66,7 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
-pub use cluster::{ClusterConfig, Endpoint, ProviderKind, Url};
+pub use cluster::{ClusterConfig, Endpoint, Lookup, ProviderKind, Url};
 pub use compose::{Fragment, SERVICES};
 pub use dpdk::DpdkConfig;
 pub use elephants::ElephantsConfig;

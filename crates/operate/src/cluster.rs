@@ -18,7 +18,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flowyard_config::Fragment;
+use flowyard_config::{Fragment, Lookup};
 use flowyard_frame::Nanos;
 use flowyard_yard::ControlPlane;
 
@@ -29,6 +29,7 @@ pub mod fleet;
 mod found;
 mod http;
 mod login;
+mod lookup;
 mod poll;
 mod provider;
 mod state;
@@ -92,6 +93,8 @@ struct Inner {
     offered: Option<Snapshot>,
     /// Was refused by the run.
     refused: Option<Snapshot>,
+    /// The records that backends come from.
+    lookups: Vec<Lookup>,
     is_over: bool,
 }
 
@@ -187,6 +190,16 @@ impl Cluster {
     #[must_use]
     pub fn in_use(&self) -> Snapshot {
         self.lock().used.clone()
+    }
+
+    /// Looks up these records from now on: those of the file.
+    pub fn look_up(&self, lookups: Vec<Lookup>) {
+        self.lock().lookups = lookups;
+    }
+
+    /// The records that backends come from.
+    fn lookups(&self) -> Vec<Lookup> {
+        self.lock().lookups.clone()
     }
 
     /// What this node knows of its cluster.

@@ -48,6 +48,11 @@ pub(super) fn join(
     let state = StateFile::new(cluster.state(), &cluster.identity());
     let saved = state.load();
     let shared = Arc::new(Cluster::new(provider.name()));
+    shared.look_up(config.lookups());
+    provider.look_up(&config.lookups());
+    if let Ok(Some(saved)) = &saved {
+        provider.remember(saved);
+    }
     let patience = Duration::from_millis(*cluster.timeout_ms.get_ref());
     let found = first_poll(&provider, clock, patience);
     let found = found.map(|(asked, found)| {
@@ -116,6 +121,7 @@ pub(super) fn check(config: &mut Config, clock: &Clock) -> Result<Option<Provide
     let provider = Provider::new(&cluster, Arc::clone(clock));
     let found = provider.map_err(|error| error.to_string()).and_then(|mut provider| {
         provider.only_read();
+        provider.look_up(&config.lookups());
         first_poll(&provider, clock, patience)
     });
     let provider = cluster::name(&cluster);

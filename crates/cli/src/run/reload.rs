@@ -86,9 +86,10 @@ impl Reload {
                 (Err(error), Cause::Services(snapshot), Some(services)) => {
                     services.refuse(snapshot, error.clone());
                 }
-                (Ok(_), _, services) => {
+                (Ok(new), _, services) => {
                     tracing::info!("{}: tables reloaded", path.display());
                     if let Some(services) = services {
+                        services.look_up(new.lookups());
                         services.offer_again();
                     }
                 }

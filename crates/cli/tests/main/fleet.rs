@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
+use flowyard_testkit::dns::Server;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{flowyard, refused, text};
@@ -14,6 +16,7 @@ flowyard_testkit::tests! {
     services_of_a_document_are_used_refused_and_kept,
     a_check_reads_the_provider_or_says_that_it_was_not_read,
     nodes_that_do_not_agree_are_a_failure,
+    backends_come_from_srv_records,
 }
 
 /// The answer to every request, as a status with fields, and a body.
@@ -170,6 +173,69 @@ fn a_check_reads_the_provider_or_says_that_it_was_not_read() {
         "{said}"
     );
     assert!(!state.exists(), "a check saves nothing");
+}
+
+fn backends_come_from_srv_records() {
+    let server = Server::start();
+    let name = "_dns._udp.example";
+    server.set(name, 33, &["0 SRV 1 1 53 a.example", "0 SRV 1 3 53 b.example"]);
+    server.set("a.example", 1, &["0 A 127.0.0.1"]);
+    server.set("b.example", 1, &["0 A 127.0.0.2"]);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let text_of = config("", &state);
+    let cluster = format!("kind = \"dns\"\nservers = [\"{}\"]", server.addr());
+    let text_of =
+        text_of.replace("kind = \"http\"", &cluster).replace("url = \"/services.toml\"", "");
+    let srv = |name: &str| {
+        format!(
+            "srv = {{ name = \"{name}\", exit = {{ port = \"east\", next_hop = \"02:00:00:00:01:01\" }} }}\n"
+        )
+    };
+    let dns = service("dns", 53, &[]) + &srv(name);
+    let mut yard = Yard::start(&(text_of.clone() + &dns), &[]);
+    let backends = |yard: &Yard| -> Vec<(String, u64)> {
+        let shown = yard.json(&["lb", "show"]);
+        let all = shown["services"][0]["backends"].as_array().unwrap().clone();
+        let one = |one: &Value| {
+            (one["name"].as_str().unwrap().to_owned(), one["configured_weight"].as_u64().unwrap())
+        };
+        all.iter().map(one).collect()
+    };
+    let has = |yard: &Yard, wanted: &[(&str, u64)]| {
+        let wanted: Vec<_> = wanted.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        wait("the backends", || (backends(yard) == wanted).then_some(()));
+    };
+    has(&yard, &[("127.0.0.1:53", 1), ("127.0.0.2:53", 3)]);
+    server.set(name, 33, &["0 SRV 1 5 53 b.example"]);
+    has(&yard, &[("127.0.0.2:53", 1)]);
+    server.code(name, 33, 2, &[]);
+    yard.wait_for_log("DNS cannot be read, the services in use stay: _dns._udp.example: ");
+    // A service with other records, by SIGHUP, and one of them is taken away again.
+    server.set("_more._udp.example", 33, &["0 SRV 1 1 80 a.example"]);
+    let more = service("more", 80, &[]) + &srv("_more._udp.example");
+    fs::write(yard.config(), format!("{text_of}{dns}{more}")).unwrap();
+    yard.signal(Signal::HUP);
+    wait("the other service", || {
+        let shown = yard.json(&["lb", "show"]);
+        let all = shown["services"].as_array().unwrap().clone();
+        (all.len() == 2 && all.iter().all(|one| one["backends"].as_array().unwrap().len() == 1))
+            .then_some(())
+    });
+    fs::write(yard.config(), format!("{text_of}{dns}")).unwrap();
+    yard.signal(Signal::HUP);
+    wait("one service", || (shown(&yard) == [("dns".into(), 1)]).then_some(()));
+    // A port that the mode keeps: refused as a whole.
+    server.set(name, 33, &["0 SRV 1 5 5353 b.example"]);
+    let log = yard.wait_for_log("refused, nothing changed");
+    assert!(log.contains("dns/config/services/dns/backends/127.0.0.2:5353:"), "{log}");
+    assert_eq!(backends(&yard), [("127.0.0.2:53".into(), 1)]);
+    // A start without DNS.
+    yard.stop();
+    server.code(name, 33, 5, &[]);
+    yard.restart(&[]);
+    yard.wait_for_log("the last good services of the file in 'state' are used");
+    has(&yard, &[("127.0.0.2:53", 1)]);
 }
 
 /// An answer of etcd with these statuses, and with this newest generation.

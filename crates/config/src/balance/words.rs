@@ -182,9 +182,21 @@ pub struct ServiceConfig {
     pub on_down: OnDownConfig,
     /// The health check of the backends.
     pub check: Option<Spanned<CheckConfig>>,
+    /// The SRV records that backends come from, beside those that are written.
+    pub srv: Option<Spanned<SrvConfig>>,
     /// The backends.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
+}
+
+/// The SRV records that backends of a service come from.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SrvConfig {
+    /// The name of the records, as `_http._tcp.web.example`.
+    pub name: Spanned<String>,
+    /// The port and next hop towards the backends.
+    pub exit: ExitConfig,
 }
 
 /// How a backend is notified of the client's address.

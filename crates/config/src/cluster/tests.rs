@@ -96,6 +96,52 @@ fn each_kind_has_its_keys() {
     }
 }
 
+/// A balancer whose provider is DNS, with this service.
+fn dns(cluster: &str, service: &str) -> Result<Config, String> {
+    let service = format!(
+        "[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n{service}"
+    );
+    config(&format!("kind = \"dns\"\nstate = \"s.json\"\n{cluster}\n{service}"))
+}
+
+const SRV: &str = "srv = { name = \"_HTTP._tcp.web.example.\", exit = { port = \"net\", next_hop = \"02:00:00:00:00:01\" } }";
+
+#[test]
+fn backends_come_from_srv_records() {
+    let good = dns("servers = [\"10.0.0.53\", \"[2001:db8::53]:5353\"]", SRV).unwrap();
+    let web = Lookup {
+        service: "web".into(),
+        name: "_http._tcp.web.example".into(),
+        is_v6: false,
+        port: 80,
+    };
+    assert_eq!(good.lookups(), [web]);
+    let servers: Vec<String> =
+        good.cluster().unwrap().servers().iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["10.0.0.53:53", "[2001:db8::53]:5353"]);
+    for (cluster, service, said) in [
+        ("", "", "no service has backends from SRV records"),
+        ("servers = []", SRV, "no DNS server is named"),
+        ("servers = [\"dns.example\"]", SRV, "'dns.example' is not the address of a DNS server"),
+        ("servers = [\"10.0.0.53:0\"]", SRV, "is not the address"),
+        ("ca = \"x\"", SRV, "'ca' is not for kind = \"dns\""),
+        ("", &SRV.replace("_tcp", &"x".repeat(64)), "is not a domain name"),
+        ("", &SRV.replace("_HTTP._tcp.web.example", ""), "the root has no SRV records"),
+        ("", &SRV.replace("exit", "exits"), "there is no key 'exits' here"),
+    ] {
+        let error = dns(cluster, service).unwrap_err();
+        assert!(error.contains(said), "{cluster} {service}: {error}");
+    }
+    let several = dns("", SRV).map(|_| ()).and_then(|()| {
+        config(&format!("kind = \"dns\"\nstate = \"s.json\"\n[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = \"80-81\"\nmode = \"dsr\"\n{SRV}"))
+    });
+    assert!(several.unwrap_err().contains("a service with several ports"));
+    let other = config(&format!(
+        "{GOOD}\n[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n{SRV}"
+    ));
+    assert!(other.unwrap_err().contains("nothing looks up SRV records here"));
+}
+
 #[test]
 fn a_cluster_needs_a_seed_and_a_balancer() {
     let text = "[[port]]\nname = \"net\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \"q\"\norder = \"atomic\"\nconsumers = [0]\n";

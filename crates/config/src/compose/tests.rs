@@ -175,6 +175,45 @@ fn a_document_adds_services_and_nothing_else() {
     assert!(!fragment("services/web", "").is_empty());
 }
 
+#[test]
+fn backends_of_srv_records_join_the_service_in_the_file() {
+    let srv = "srv = { name = \"_x._tcp.example\", exit = { port = \"net\", next_hop = \"02:00:00:00:00:05\" } }\n";
+    let file = FILE.replace("[cluster]\n", "[cluster]\nkind = \"dns\"\n");
+    let file = file.replace("endpoints = [\"http://127.0.0.1:2379\"]\nnode = \"lb1\"\n", "");
+    let compose = |text: &str, all: &[Fragment]| {
+        Config::compose("lb.toml", text, "dns", all).map_err(|error| error.to_string())
+    };
+    let one = fragment("services/local/backends/10.0.0.7:80", "addr = \"10.0.0.7\"\nweight = 3\n");
+    let gone = fragment("services/gone/backends/10.0.0.8:80", "addr = \"10.0.0.8\"\nweight = 3\n");
+    let all = [one.clone(), gone];
+    let services = compose(&(file.clone() + srv), &all).unwrap().services().unwrap();
+    let [service] = &services[..] else { panic!("{services:?}") };
+    let [backend] = &service.backends[..] else { panic!("{service:?}") };
+    assert_eq!((backend.name.as_str(), backend.weight), ("10.0.0.7:80", 3));
+    assert_eq!(backend.exit.dst, [2, 0, 0, 0, 0, 5]);
+    // Written backends stay.
+    let written = format!("{file}{srv}[[service.backend]]\nname = \"w\"\n{BACKEND}");
+    assert_eq!(compose(&written, &all).unwrap().services().unwrap()[0].backends.len(), 2);
+    // A mistake in a backend is one of the provider, and one in the exit is one of the file.
+    let wrong = fragment("services/local/backends/b", "addr = \"x\"\n");
+    let error = compose(&(file.clone() + srv), &[wrong]).unwrap_err();
+    assert!(error.starts_with("dns/config/services/local/backends/b:1:8: 'x' is not"), "{error}");
+    let elsewhere = file.clone() + &srv.replace("\"net\"", "\"ten\"");
+    let error = compose(&elsewhere, std::slice::from_ref(&one)).unwrap_err();
+    assert!(error.starts_with("lb.toml:") && error.contains("there is no port 'ten'"), "{error}");
+    // A service without records takes none, and etcd cannot add backends to a service of the file.
+    let static_too = format!("{file}{srv}{}", SECOND);
+    let other = fragment("services/static/backends/b", BACKEND);
+    assert_eq!(
+        compose(&static_too, &[one, other.clone()]).unwrap().services().unwrap()[1].backends.len(),
+        0
+    );
+    let error = self::compose(&[fragment("services/local/backends/b", BACKEND)]).unwrap_err();
+    assert!(error.contains("this is a backend of service 'local', which is not there"), "{error}");
+}
+
+const SECOND: &str = "[[service]]\nname = \"static\"\nvip = \"192.0.2.8\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n";
+
 /// A value that is nearly right: pieces of right ones.
 fn value() -> impl Strategy<Value = String> {
     let lines: Vec<&str> = WEB.lines().chain(BACKEND.lines()).collect();

@@ -53,6 +53,11 @@ impl Client {
         self.current = (self.current + 1) % self.endpoints.len().max(1);
     }
 
+    /// The time.
+    pub(super) fn now(&self) -> Nanos {
+        (self.clock)()
+    }
+
     /// How this machine identifies itself.
     pub(super) const fn login(&self) -> &Login {
         &self.login

@@ -5,14 +5,22 @@
 //!         ├─200──> whole, text ──> the services
 //!         └─3xx, 4xx, 5xx──> an error that says what to change
 //! ```
+//!
+//! Many servers make the tag of the date of the last change, in seconds. A document that was changed in the second in which
+//! it was read may change again and keep its tag, so it is read again without a condition (RFC 9110 section 8.8.2.2). As
+//! dates may be those of another clock, every document is, once a minute.
 
 use flowyard_config::{ClusterConfig, Fragment, file};
+use flowyard_frame::Nanos;
 use flowyard_yard::Clock;
 
 use super::client::Client;
 use super::found::{Read, Services};
 use super::http::{Answer, Request};
 use super::login::OpenError;
+
+/// The longest time for which a document is read with conditions.
+const CONDITIONS: Nanos = 60_000_000_000;
 
 /// A document at a URL.
 #[derive(Clone, Debug)]
@@ -23,17 +31,22 @@ pub(super) struct Document {
     /// The fields `ETag` and `Last-Modified` of the last document.
     tag: Option<String>,
     modified: Option<String>,
+    /// When it was read as a whole.
+    whole: Nanos,
 }
 
 impl Document {
     pub(super) fn new(config: &ClusterConfig, clock: Clock) -> Result<Self, OpenError> {
         let path = config.url().map_or_else(|| "/".into(), |url| url.path);
         let client = Client::new(config, clock)?;
-        Ok(Self { client, url: config.place(), path, tag: None, modified: None })
+        Ok(Self { client, url: config.place(), path, tag: None, modified: None, whole: 0 })
     }
 
     /// Reads the document if it has changed.
     pub(super) fn read(&mut self) -> Read {
+        if self.client.now().saturating_sub(self.whole) >= CONDITIONS {
+            (self.tag, self.modified) = (None, None);
+        }
         let mut fields = vec![("Accept", "*/*".to_owned())];
         fields.extend(self.client.login().authorization().map(|value| ("Authorization", value)));
         let conditions =
@@ -90,7 +103,11 @@ impl Document {
         let kept = |name: &str| {
             answer.field(name).filter(|value| !value.contains(char::is_control)).map(str::to_owned)
         };
-        (self.tag, self.modified) = (kept("etag"), kept("last-modified"));
+        (self.tag, self.modified) = match (kept("last-modified"), answer.field("date")) {
+            (Some(modified), Some(date)) if modified == date => (None, None),
+            (modified, _) => (kept("etag"), modified),
+        };
+        self.whole = self.client.now();
         Ok(Some(match String::from_utf8(answer.body) {
             Ok(text) => Services::Usable(vec![Fragment { key: String::new(), text }]),
             Err(error) => Services::Unusable {

@@ -22,6 +22,12 @@ pub struct OpenError {
     why: String,
 }
 
+impl OpenError {
+    pub(super) fn new(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> Self {
+        wrong(key, path, why)
+    }
+}
+
 /// User and password or token, and the settings of TLS.
 #[derive(Clone)]
 pub(super) struct Login {

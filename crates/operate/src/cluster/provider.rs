@@ -3,24 +3,27 @@
 //!
 //! ```text
 //!  etcd ────keys──────> Poller ───┐  the nodes agree on a number by a key
-//!  HTTP ──document────> Document ─┴─> Provider ──New(Snapshot)──> Cluster
+//!  HTTP ──document────> Document ─┼─> Provider ──New(Snapshot)──> Cluster
+//!  DNS ───SRV records─> Lookups ──┘
 //!                        the number is a digest of the contents
 //! ```
 //!
 //! A provider in which nodes cannot write has no place for a number on which they agree. There the number of a generation is
 //! a digest of the services: equal services have the same number on all nodes, and the numbers have no order.
 
-use flowyard_config::{ClusterConfig, ProviderKind};
+use flowyard_config::{ClusterConfig, Lookup, ProviderKind};
 use flowyard_yard::Clock;
 
 use super::document::Document;
 use super::found::Found;
-use super::{Etcd, OpenError, Poller};
+use super::lookup::Lookups;
+use super::{Etcd, OpenError, Poller, Snapshot};
 
 #[derive(Clone, Debug)]
 enum Client {
     Etcd(Poller),
     Http(Document),
+    Dns(Lookups),
 }
 
 /// What the services come from.
@@ -44,6 +47,7 @@ impl Provider {
                 Client::Etcd(Poller::new(Etcd::new(config, clock)?, config.prefix()))
             }
             ProviderKind::Http => Client::Http(Document::new(config, clock)?),
+            ProviderKind::Dns => Client::Dns(Lookups::new(config, clock)?),
         };
         Ok(Self { client, name: name(config), last: None })
     }
@@ -69,6 +73,7 @@ impl Provider {
         let read = match &mut self.client {
             Client::Etcd(poller) => return poller.poll().map_err(|error| error.to_string()),
             Client::Http(document) => document.read()?,
+            Client::Dns(lookups) => lookups.read()?,
         };
         let found = match read {
             None => return Ok(None),
@@ -79,6 +84,20 @@ impl Provider {
         }
         self.last = Some(found.clone());
         Ok(Some(found))
+    }
+
+    /// Looks up these records from now on, if the provider is DNS.
+    pub fn look_up(&mut self, all: &[Lookup]) {
+        if let Client::Dns(lookups) = &mut self.client {
+            lookups.look_up(all);
+        }
+    }
+
+    /// Takes the last good services of an earlier run, for a provider that has services in parts.
+    pub fn remember(&mut self, saved: &Snapshot) {
+        if let Client::Dns(lookups) = &mut self.client {
+            lookups.remember(&saved.fragments);
+        }
     }
 
     /// Whether nodes write their statuses there.
@@ -99,7 +118,7 @@ impl Provider {
 #[must_use]
 pub fn name(config: &ClusterConfig) -> String {
     match config.kind.get_ref() {
-        kind @ ProviderKind::Etcd => kind.to_string(),
+        kind @ (ProviderKind::Etcd | ProviderKind::Dns) => kind.to_string(),
         ProviderKind::Http => config.place(),
     }
 }

@@ -178,6 +178,7 @@ impl Watch {
     }
 
     fn poll(&mut self, now: Nanos) {
+        self.watched.provider.look_up(&self.shared.lookups());
         match self.watched.provider.poll() {
             Ok(found) => {
                 if std::mem::take(&mut self.poll_fails) {

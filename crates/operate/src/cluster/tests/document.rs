@@ -90,6 +90,40 @@ fn a_document_is_read_again_only_if_it_has_changed() {
 }
 
 #[test]
+fn a_document_that_may_have_kept_its_tag_is_read_again() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let (url, page) = server(None);
+    let ahead = Arc::<AtomicU64>::default();
+    let clock: Clock = {
+        let ahead = Arc::clone(&ahead);
+        Arc::new(move || ahead.load(Ordering::Relaxed))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fleet.toml");
+    std::fs::write(&path, format!("[cluster]\nkind = \"http\"\nurl = {url:?}\n")).unwrap();
+    let mut one = Provider::new(&ClusterConfig::read(&path).unwrap(), clock).unwrap();
+    let at = |second: u8| format!("Sat, 01 Jan 2022 00:00:0{second} GMT");
+    let fields =
+        |date| format!("ETag: \"1\"\r\nLast-Modified: {}\r\nDate: {}\r\n", at(4), at(date));
+    // It was changed in the second in which it is read.
+    set(&page, good(WEB, &fields(4)));
+    new(&mut one);
+    assert_eq!(one.poll(), Ok(None));
+    assert!(!asked(&page).contains("If-None-Match"), "{}", asked(&page));
+    set(&page, good("# 2", &fields(5)));
+    assert_eq!(new(&mut one).fragments, [fragment("", "# 2")]);
+    set(&page, "HTTP/1.1 304 Not Modified\r\n\r\n");
+    ahead.store(59_000_000_000, Ordering::Relaxed);
+    assert_eq!(one.poll(), Ok(None));
+    assert!(asked(&page).contains("If-None-Match: \"1\""));
+    // The server has another clock: after a minute it is read in any case.
+    set(&page, good("# 3", &fields(5)));
+    ahead.store(61_000_000_000, Ordering::Relaxed);
+    assert_eq!(new(&mut one).fragments, [fragment("", "# 3")]);
+    assert!(!asked(&page).contains("If-None-Match"), "{}", asked(&page));
+}
+
+#[test]
 fn answers_that_are_no_document_are_errors_that_say_what_to_do() {
     let (url, page) = server(None);
     set(&page, good(WEB, ""));
