@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::exit::ExitConfig;
 use super::names::Checked;
 use super::{Config, ConfigError, Source, file, free};
 
@@ -28,6 +29,8 @@ pub enum ProviderKind {
     Http,
     /// SRV records, which have the backends of services in the file.
     Dns,
+    /// Services and EndpointSlices of the Kubernetes API.
+    Kubernetes,
 }
 
 impl fmt::Display for ProviderKind {
@@ -36,6 +39,7 @@ impl fmt::Display for ProviderKind {
             Self::Etcd => "etcd",
             Self::Http => "HTTP",
             Self::Dns => "DNS",
+            Self::Kubernetes => "Kubernetes",
         })
     }
 }
@@ -48,6 +52,7 @@ impl ProviderKind {
             Self::Etcd => "etcd",
             Self::Http => "http",
             Self::Dns => "dns",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -59,12 +64,20 @@ pub struct ClusterConfig {
     /// What services come from.
     #[serde(default = "etcd")]
     pub kind: Spanned<ProviderKind>,
-    /// The addresses of etcd, as `http://10.0.0.1:2379`. They are tried in turn.
+    /// The addresses of etcd, as `http://10.0.0.1:2379`, or of API servers of Kubernetes. They are tried in turn.
     pub endpoints: Option<Spanned<Vec<Spanned<String>>>>,
     /// The address of the document with the services.
     pub url: Option<Spanned<String>>,
     /// The addresses of DNS servers; by default those of the system.
     pub servers: Option<Spanned<Vec<Spanned<String>>>>,
+    /// The namespace of Kubernetes whose services are taken; by default those of all.
+    pub namespace: Option<Spanned<String>>,
+    /// The class of the load balancers that are taken; by default those without a class.
+    pub class: Option<Spanned<String>>,
+    /// Of Kubernetes: the port and next hop towards all backends.
+    pub exit: Option<Spanned<ExitConfig>>,
+    /// Of Kubernetes: keys of all services, as `mode`.
+    pub service: Option<Spanned<toml::Table>>,
     /// What all keys begin with.
     pub prefix: Option<Spanned<String>>,
     /// The name of this machine, different on each.
@@ -133,6 +146,10 @@ impl ClusterConfig {
                 let all = self.endpoints.iter().flat_map(Spanned::get_ref);
                 all.filter_map(|text| text.get_ref().parse().ok()).collect()
             }
+            ProviderKind::Kubernetes => {
+                let all = self.endpoints.iter().flat_map(Spanned::get_ref);
+                all.filter_map(|text| address::of_kubernetes(text.get_ref()).ok()).collect()
+            }
             ProviderKind::Dns => Vec::new(),
         }
     }
@@ -165,6 +182,7 @@ impl ClusterConfig {
                 self.url.as_ref().map_or_else(String::new, |url| url.get_ref().clone())
             }
             ProviderKind::Dns => "dns".into(),
+            ProviderKind::Kubernetes => "kubernetes".into(),
         }
     }
 
@@ -174,6 +192,12 @@ impl ClusterConfig {
         match self.kind.get_ref() {
             ProviderKind::Etcd => self.prefix().to_owned(),
             ProviderKind::Http | ProviderKind::Dns => self.place(),
+            ProviderKind::Kubernetes => {
+                let word = |key: &Option<Spanned<String>>| {
+                    key.as_ref().map_or_else(String::new, |key| key.get_ref().clone())
+                };
+                format!("kubernetes:{}:{}", word(&self.namespace), word(&self.class))
+            }
         }
     }
 
@@ -190,22 +214,26 @@ impl ClusterConfig {
     }
 
     /// The keys that not every kind has: the key, where it is written, the kinds that have it, and the kinds that need it.
-    fn special(&self) -> [Special; 10] {
-        use ProviderKind::{Dns, Etcd, Http};
+    fn special(&self) -> [Special; 14] {
+        use ProviderKind::{Dns, Etcd, Http, Kubernetes};
         fn at<T>(key: &Option<Spanned<T>>) -> Option<Range<usize>> {
             key.as_ref().map(Spanned::span)
         }
         [
-            ("endpoints", at(&self.endpoints), &[Etcd], &[Etcd]),
+            ("endpoints", at(&self.endpoints), &[Etcd, Kubernetes], &[Etcd, Kubernetes]),
             ("url", at(&self.url), &[Http], &[Http]),
             ("servers", at(&self.servers), &[Dns], &[]),
-            ("ca", at(&self.ca), &[Etcd, Http], &[]),
-            ("cert", at(&self.cert), &[Etcd, Http], &[]),
-            ("key", at(&self.key), &[Etcd, Http], &[]),
+            ("ca", at(&self.ca), &[Etcd, Http, Kubernetes], &[]),
+            ("cert", at(&self.cert), &[Etcd, Http, Kubernetes], &[]),
+            ("key", at(&self.key), &[Etcd, Http, Kubernetes], &[]),
+            ("namespace", at(&self.namespace), &[Kubernetes], &[]),
+            ("class", at(&self.class), &[Kubernetes], &[]),
+            ("exit", at(&self.exit), &[Kubernetes], &[Kubernetes]),
+            ("service", at(&self.service), &[Kubernetes], &[Kubernetes]),
             ("prefix", at(&self.prefix), &[Etcd], &[]),
             ("node", at(&self.node), &[Etcd], &[]),
             ("user", at(&self.user), &[Etcd, Http], &[]),
-            ("token_file", at(&self.token_file), &[Http], &[]),
+            ("token_file", at(&self.token_file), &[Http, Kubernetes], &[]),
         ]
     }
 
@@ -244,17 +272,20 @@ impl ClusterConfig {
         if let Some(endpoints) = &self.endpoints {
             if endpoints.get_ref().is_empty() {
                 let fix = "name at least one, such as \"http://127.0.0.1:2379\"";
-                return Err(source.error(endpoints.span(), "no address of etcd is named", fix));
+                let what = format!("no address of {} is named", self.kind.get_ref());
+                return Err(source.error(endpoints.span(), what, fix));
             }
             for text in endpoints.get_ref() {
                 if let Err(why) = text.get_ref().parse::<Endpoint>() {
-                    let what = format!("'{}' is not an address of etcd: {why}", text.get_ref());
+                    let kind = self.kind.get_ref();
+                    let what = format!("'{}' is not an address of {kind}: {why}", text.get_ref());
                     let fix =
                         "write it as \"http://10.0.0.1:2379\" or \"https://etcd.example:2379\"";
                     return Err(source.error(text.span(), what, fix));
                 }
             }
         }
+        self.check_kubernetes(source)?;
         if let Some(servers) = &self.servers {
             let wrong = |text: &&Spanned<String>| srv::server(text.get_ref()).is_none();
             if let Some(text) = servers.get_ref().iter().find(wrong) {
@@ -280,6 +311,29 @@ impl ClusterConfig {
             let what = format!("'{}' cannot be the prefix of keys", prefix.escape_debug());
             let fix = "write at least one character, without '/' at its end, such as \"/flowyard\"";
             return Err(source.error(text.span(), what, fix));
+        }
+        Ok(())
+    }
+
+    /// Checks what is for Kubernetes alone.
+    fn check_kubernetes(&self, source: &Source) -> Checked {
+        if let Some(name) = &self.namespace {
+            let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            if name.get_ref().is_empty() || !name.get_ref().chars().all(is_label) {
+                let what = format!("'{}' is not a namespace", name.get_ref().escape_debug());
+                let fix = "write letters in lower case, digits and '-'";
+                return Err(source.error(name.span(), what, fix));
+            }
+        }
+        let Some(service) = &self.service else { return Ok(()) };
+        let given = ["name", "vip", "proto", "port", "backend", "srv"];
+        if let Some(key) = given.iter().find(|key| service.get_ref().contains_key(**key)) {
+            let what = format!("'{key}' comes from Kubernetes");
+            return Err(source.error(service.span(), what, format!("leave '{key}' out")));
+        }
+        if !service.get_ref().contains_key("mode") {
+            let fix = "add 'mode', such as \"dnat\"";
+            return Err(source.error(service.span(), "the services have no mode", fix));
         }
         Ok(())
     }

@@ -240,6 +240,10 @@ fn add<'a>(
             let fix = format!("put the service under {SERVICES}{name}, or delete this key");
             return Err(source.error(at, what, fix));
         };
+        let backends = match kubernetes(root) {
+            Some(cluster) => common(cluster, body.get_mut(), backends),
+            None => backends,
+        };
         extend(body.get_mut(), "backend", backends);
         extend(root, "service", vec![body]);
     }
@@ -250,6 +254,35 @@ fn add<'a>(
 fn provider<'a>(root: &'a DeTable<'_>) -> Option<&'a str> {
     let DeValue::Table(cluster) = root.get("cluster")?.get_ref() else { return None };
     cluster.get("kind")?.get_ref().as_str()
+}
+
+/// `[cluster]`, if the provider is Kubernetes.
+fn kubernetes<'a, 'b>(root: &'a DeTable<'b>) -> Option<&'a DeTable<'b>> {
+    match root.get("cluster")?.get_ref() {
+        DeValue::Table(cluster) if provider(root) == Some("kubernetes") => Some(cluster),
+        _ => None,
+    }
+}
+
+/// Adds what all services have, and the exit of all backends.
+fn common<'a>(
+    cluster: &DeTable<'a>,
+    service: &mut DeTable<'a>,
+    mut backends: Vec<Table<'a>>,
+) -> Vec<Table<'a>> {
+    if let Some(DeValue::Table(all)) = cluster.get("service").map(Spanned::get_ref) {
+        for (key, value) in all {
+            if !service.contains_key(&**key.get_ref()) {
+                service.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    if let Some((key, exit)) = cluster.get_key_value("exit") {
+        for backend in &mut backends {
+            backend.get_mut().insert(key.clone(), exit.clone());
+        }
+    }
+    backends
 }
 
 /// The service of this name in the file, if its backends come from SRV records.

@@ -43,6 +43,7 @@ mod compose;
 mod dpdk;
 mod elephants;
 mod error;
+mod exit;
 pub mod file;
 mod flows;
 mod health;

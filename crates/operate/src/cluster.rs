@@ -28,6 +28,7 @@ mod etcd;
 pub mod fleet;
 mod found;
 mod http;
+mod kubernetes;
 mod login;
 mod lookup;
 mod poll;

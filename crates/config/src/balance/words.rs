@@ -10,6 +10,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use crate::exit::ExitConfig;
 use crate::free;
 use crate::health::CheckConfig;
 
@@ -123,17 +124,6 @@ pub enum FullConfig {
     Stateless,
     /// They are dropped.
     Drop,
-}
-
-/// An exit: a port and a next hop.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "{ port = \"east\" }, the port towards the next hop")]
-pub struct ExitConfig {
-    /// The port.
-    pub port: Spanned<String>,
-    /// The MAC address of the next hop, or the IP address of a gateway. By default the backend is
-    /// on the link of the port, and a client's next hop is the station from which its packets came.
-    pub next_hop: Option<Spanned<String>>,
 }
 
 /// One of `[[service]]`.

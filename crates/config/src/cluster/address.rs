@@ -58,6 +58,11 @@ impl Endpoint {
     }
 }
 
+/// Reads the address of an API server of Kubernetes, whose port is 6443 if none is written.
+pub(super) fn of_kubernetes(text: &str) -> Result<Endpoint, &'static str> {
+    Endpoint::read(text, |_| 6443)
+}
+
 impl FromStr for Endpoint {
     type Err = &'static str;
 

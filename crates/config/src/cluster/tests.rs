@@ -142,6 +142,34 @@ fn backends_come_from_srv_records() {
     assert!(other.unwrap_err().contains("nothing looks up SRV records here"));
 }
 
+const KUBERNETES: &str = "kind = \"kubernetes\"\nendpoints = [\"https://a\"]\nstate = \"s.json\"\nexit = { port = \"net\", next_hop = \"02:00:00:00:00:01\" }";
+
+#[test]
+fn kubernetes_needs_what_services_have_in_common() {
+    let with = "service = { mode = \"dsr\" }";
+    let good = config(&format!("{KUBERNETES}\n{with}\nnamespace = \"shop\"")).unwrap();
+    let cluster = good.cluster().unwrap();
+    assert_eq!(cluster.endpoints()[0].to_string(), "https://a:6443");
+    assert_eq!(
+        (cluster.place(), cluster.identity()),
+        ("kubernetes".into(), "kubernetes:shop:".into())
+    );
+    for (more, said) in [
+        ("", "the key 'service' is missing"),
+        ("service = {}", "the services have no mode"),
+        ("service = { mode = \"dsr\", vip = \"192.0.2.1\" }", "'vip' comes from Kubernetes"),
+        (&format!("{with}\nnamespace = \"a/b\""), "'a/b' is not a namespace"),
+        (&format!("{with}\nprefix = \"/x\""), "'prefix' is not for kind = \"kubernetes\""),
+    ] {
+        let error = config(&format!("{KUBERNETES}\n{more}")).unwrap_err();
+        assert!(error.contains(said), "{more}: {error}");
+    }
+    let plain = KUBERNETES.replace("https", "http") + "\ntoken_file = \"t\"\n" + with;
+    assert!(config(&plain).unwrap_err().contains("would be sent without encryption"));
+    let none = config(&format!("{}\n{with}", KUBERNETES.replace("\"https://a\"", "")));
+    assert!(none.unwrap_err().contains("no address of Kubernetes is named"));
+}
+
 #[test]
 fn a_cluster_needs_a_seed_and_a_balancer() {
     let text = "[[port]]\nname = \"net\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \"q\"\norder = \"atomic\"\nconsumers = [0]\n";

@@ -214,6 +214,36 @@ fn backends_of_srv_records_join_the_service_in_the_file() {
 
 const SECOND: &str = "[[service]]\nname = \"static\"\nvip = \"192.0.2.8\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n";
 
+#[test]
+fn services_of_kubernetes_get_what_they_have_in_common() {
+    let file = FILE.replace("node = \"lb1\"\n", "").replace(
+        "[cluster]\n",
+        "[cluster]\nkind = \"kubernetes\"\nexit = { port = \"net\", next_hop = \"02:00:00:00:00:05\" }\n\
+         service = { mode = \"dsr\", choice = \"least\", check = { kind = \"tcp\" } }\n",
+    );
+    let all = [
+        fragment("services/shop.web.http", "vip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\n"),
+        fragment("services/shop.web.http/backends/web-1", "addr = \"10.0.0.1\"\ndrain = true\n"),
+    ];
+    let compose = |file: &str| {
+        Config::compose("lb.toml", file, "kubernetes", &all).map_err(|e| e.to_string())
+    };
+    let services = compose(&file).unwrap().services().unwrap();
+    assert_eq!((services.len(), services[1].name.as_str()), (2, "shop.web.http"));
+    assert!(services[1].check.is_some() && services[0].check.is_none());
+    let backend = &services[1].backends[0];
+    assert_eq!((backend.drain, backend.exit.dst), (true, [2, 0, 0, 0, 0, 5]));
+    let wrong = file.replace("\"least\"", "\"last\"");
+    let error = compose(&wrong).unwrap_err();
+    assert!(
+        error.starts_with("lb.toml:") && error.contains("'last' is not a valid choice"),
+        "{error}"
+    );
+    let command =
+        file.replace("kind = \"tcp\" }", "kind = \"command\", command = [\"/bin/true\"] }");
+    assert!(compose(&command).unwrap_err().contains("cannot run a command"));
+}
+
 /// A value that is nearly right: pieces of right ones.
 fn value() -> impl Strategy<Value = String> {
     let lines: Vec<&str> = WEB.lines().chain(BACKEND.lines()).collect();

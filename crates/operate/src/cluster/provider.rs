@@ -4,7 +4,8 @@
 //! ```text
 //!  etcd ────keys──────> Poller ───┐  the nodes agree on a number by a key
 //!  HTTP ──document────> Document ─┼─> Provider ──New(Snapshot)──> Cluster
-//!  DNS ───SRV records─> Lookups ──┘
+//!  DNS ───SRV records─> Lookups ──┤
+//!  Kubernetes ─lists──> Kubernetes┘
 //!                        the number is a digest of the contents
 //! ```
 //!
@@ -16,6 +17,7 @@ use flowyard_yard::Clock;
 
 use super::document::Document;
 use super::found::Found;
+use super::kubernetes::Kubernetes;
 use super::lookup::Lookups;
 use super::{Etcd, OpenError, Poller, Snapshot};
 
@@ -24,6 +26,7 @@ enum Client {
     Etcd(Poller),
     Http(Document),
     Dns(Lookups),
+    Kubernetes(Kubernetes),
 }
 
 /// What the services come from.
@@ -48,6 +51,7 @@ impl Provider {
             }
             ProviderKind::Http => Client::Http(Document::new(config, clock)?),
             ProviderKind::Dns => Client::Dns(Lookups::new(config, clock)?),
+            ProviderKind::Kubernetes => Client::Kubernetes(Kubernetes::new(config, clock)?),
         };
         Ok(Self { client, name: name(config), last: None })
     }
@@ -74,6 +78,7 @@ impl Provider {
             Client::Etcd(poller) => return poller.poll().map_err(|error| error.to_string()),
             Client::Http(document) => document.read()?,
             Client::Dns(lookups) => lookups.read()?,
+            Client::Kubernetes(api) => api.read()?,
         };
         let found = match read {
             None => return Ok(None),
@@ -118,7 +123,7 @@ impl Provider {
 #[must_use]
 pub fn name(config: &ClusterConfig) -> String {
     match config.kind.get_ref() {
-        kind @ (ProviderKind::Etcd | ProviderKind::Dns) => kind.to_string(),
         ProviderKind::Http => config.place(),
+        kind => kind.to_string(),
     }
 }

@@ -14,6 +14,7 @@ use super::watch::Watch;
 use super::*;
 
 mod document;
+mod kubernetes;
 mod stand_in;
 mod web;
 
