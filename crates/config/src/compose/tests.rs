@@ -202,7 +202,7 @@ fn backends_of_srv_records_join_the_service_in_the_file() {
     let error = compose(&elsewhere, std::slice::from_ref(&one)).unwrap_err();
     assert!(error.starts_with("lb.toml:") && error.contains("there is no port 'ten'"), "{error}");
     // A service without records takes none, and etcd cannot add backends to a service of the file.
-    let static_too = format!("{file}{srv}{}", SECOND);
+    let static_too = format!("{file}{srv}{SECOND}");
     let other = fragment("services/static/backends/b", BACKEND);
     assert_eq!(
         compose(&static_too, &[one, other.clone()]).unwrap().services().unwrap()[1].backends.len(),

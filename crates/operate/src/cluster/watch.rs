@@ -169,12 +169,13 @@ impl Watch {
             self.polled = Some(now);
             self.poll(now);
         }
-        self.save();
+        // What is reported was saved, although other services may come into use meanwhile.
         let view = self.shared.view();
+        self.save();
         if view.unreachable.is_none() && self.watched.provider.keeps_statuses() {
             self.report(&view, now);
         }
-        self.shared.view()
+        view
     }
 
     fn poll(&mut self, now: Nanos) {
