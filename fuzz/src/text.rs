@@ -10,7 +10,7 @@ use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
 use flowyard_adapter::tenants;
 use flowyard_adapter::vmdq::L2;
 use flowyard_analyze::{Consumers, Local};
-use flowyard_config::Endpoint;
+use flowyard_config::{Endpoint, Url};
 use flowyard_config::import::{self, Format};
 use flowyard_frame::FlowKey;
 use flowyard_nicsim::time::Freq;
@@ -40,6 +40,7 @@ pub fn text(bytes: &[u8]) {
     same_again::<Local>(text);
     same_again::<Genome>(text);
     same_again::<Endpoint>(text);
+    same_again::<Url>(text);
     let _ = (text.parse::<Freq>(), text.parse::<Rule>(), text.parse::<Pace>());
     let _ = rss::parse_ethtool("fuzz", text);
     openflow(text);
@@ -133,6 +134,7 @@ mod tests {
             "11211=3,80=0",
             "10.0.0.0/8,2001:db8::/64",
             "64x7,594x4,1518",
+            "https://[2001:db8::1]:8443/x?y=z",
             "333.25/2MHz",
             "udp from 10.0.0.0/8 to port 53",
             "priority=5,tcp,tp_dst=80,actions=set_field:10.0.0.9->ip_dst,output:2",

@@ -1,8 +1,10 @@
 //! `flowyard fleet`: the balancers that share their services by etcd, by the statuses that they write there.
+//!
+//! The exit status is 1 unless all of them use the newest generation with the same tables.
 
 use std::path::PathBuf;
 
-use flowyard_config::ClusterConfig;
+use flowyard_config::{ClusterConfig, ProviderKind};
 use flowyard_operate::cluster::Etcd;
 use flowyard_operate::cluster::fleet::{Fleet, FleetError, Node, NodeState};
 use flowyard_report::{Cell, Column, Table, Tone};
@@ -21,7 +23,10 @@ Examples:
   flowyard fleet --config lb.toml --json
 
 A node writes its status every 5 seconds. Without one for 15 seconds it is silent. The file needs
-only the section [cluster] with 'endpoints'; see docs/fleet.md.")]
+only the section [cluster] with 'endpoints'; see docs/fleet.md.
+
+The exit status is 0 if all nodes use the newest generation with the same tables, and 1 if one of
+them does not, if no node has written a status, or if etcd cannot be read.")]
 pub(crate) struct Args {
     /// Configuration whose section 'cluster' names etcd
     #[arg(long, value_name = "FILE")]
@@ -34,15 +39,39 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let config = ClusterConfig::read(&args.config).map_err(bad_input)?;
+    if *config.kind.get_ref() != ProviderKind::Etcd {
+        return Err(bad_input(format!(
+            "{}: nodes write their statuses into etcd, and [cluster] has kind = \"{}\"; compare the metrics \
+             flowyard_cluster_generation and flowyard_cluster_refused of the nodes",
+            args.config.display(),
+            config.kind.get_ref().word(),
+        )));
+    }
     let mut etcd = Etcd::new(&config, clock::new()).map_err(bad_input)?;
     let fleet = Fleet::read(&mut etcd, &config, clock::unix()).map_err(|error| match error {
         FleetError::Etcd(error) => Stop::Failed(error.into()),
         error @ FleetError::Status { .. } => bad_input(error),
     })?;
-    if args.json {
-        return output::json(SCHEMA, &fleet);
+    match args.json {
+        true => output::json(SCHEMA, &fleet)?,
+        false => output::text(&text(&fleet))?,
     }
-    output::text(&text(&fleet))
+    verdict(&fleet)
+}
+
+/// A fleet whose nodes do not agree is a failure, so that scripts and monitoring see it by the exit status.
+fn verdict(fleet: &Fleet) -> Result<(), Stop> {
+    if fleet.agrees {
+        return Ok(());
+    }
+    let others = fleet.nodes.iter().filter(|node| node.state != NodeState::Current);
+    let others: Vec<_> =
+        others.map(|node| format!("{} ({})", node.status.node, node.state.name())).collect();
+    let why = match others.is_empty() {
+        true => "no node has written a status".into(),
+        false => format!("the nodes do not agree: {}", others.join(", ")),
+    };
+    Err(Stop::Failed(anyhow::anyhow!(why)))
 }
 
 fn text(fleet: &Fleet) -> String {
@@ -91,6 +120,9 @@ fn notes(node: &Node) -> Vec<String> {
         }
         NodeState::Differs => all.push(format!(
             "{name} has other tables than the other nodes: compare 'seed' and 'entries' in [balance] and the services in its file\n"
+        )),
+        NodeState::Ambiguous => all.push(format!(
+            "several instances write their status as {name}: give each machine a 'node' of its own in [cluster]\n"
         )),
         NodeState::Refused | NodeState::Current => {}
     }

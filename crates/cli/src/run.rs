@@ -140,10 +140,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         open::warn_of_readable_secrets(&config, args);
     }
     let becomes = Becomes::of(args)?;
-    let mut joined = None;
-    if !args.check {
+    let (mut joined, mut provided) = (None, None);
+    if args.check {
+        provided = cluster::check(&mut config, &clock)?;
+    } else {
         becomes.check(&config, args)?;
-        joined = cluster::join(&mut config, &clock)?;
+        joined = cluster::join(&mut config, &clock, draw()?)?;
     }
     let commands = open::commands(&config)?;
     let is_open = Arc::<AtomicBool>::default();
@@ -161,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     })?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
-        return check::print(&config, args);
+        return check::print(&config, provided, args);
     }
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
@@ -207,10 +209,11 @@ fn log_of_ports(is_open: &Arc<AtomicBool>) -> Log {
     })
 }
 
-/// Reads the configuration of a run, without services of etcd.
+/// Reads the configuration of a run, without services of a provider.
 fn read(args: &Args, signals: &Signals) -> Result<Config, Stop> {
     let mut config = reload::read(&args.config, args.pace.as_deref())?;
-    config.set_secret(draw()?);
+    // Nobody who sends frames knows it.
+    config.set_secret(Secret::drawn(draw()?));
     config.end_captures_with(signals.ender());
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
@@ -242,12 +245,12 @@ fn simulate(args: &Args) -> Result<(), Stop> {
     output::text(&format!("{name}: the results are as expected with all {seeds} seeds\n"))
 }
 
-/// A secret that nobody knows who sends frames.
-fn draw() -> Result<Secret, Stop> {
+/// Random bytes.
+fn draw() -> Result<[u8; 16], Stop> {
     let mut bytes = [0; 16];
     let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
     match drawn {
-        Ok(16) => Ok(Secret::drawn(bytes)),
+        Ok(16) => Ok(bytes),
         Ok(_) => Err(Stop::Failed(anyhow::anyhow!(NO_SECRET))),
         Err(error) => Err(Stop::Failed(anyhow::Error::new(error).context(NO_SECRET))),
     }
@@ -260,7 +263,7 @@ struct Beside<'a> {
     agent_runs: &'a dyn Fn() -> bool,
     /// Whether health checks can run commands.
     may_run_commands: bool,
-    /// The services of etcd, if the configuration names it.
+    /// The services of a provider, if the configuration names one.
     services: Option<&'a Arc<Cluster>>,
 }
 

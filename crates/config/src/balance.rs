@@ -8,6 +8,7 @@ use flowyard_lb::quic;
 use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
+use super::exit::ExitConfig;
 use super::names::{Checked, port_name};
 use super::{CheckKind, Config, ConfigError, WorkKind, cluster, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
@@ -17,7 +18,7 @@ mod words;
 
 pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
 pub use words::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
-use words::{ExitConfig, FullConfig, QuicConfig};
+use words::{FullConfig, QuicConfig};
 
 impl Config {
     /// The services of the balancer.

@@ -1,14 +1,15 @@
-//! A configuration in several texts: the file, and services and backends under keys of etcd.
+//! A configuration in several texts: the file, and services and backends of a provider.
 //!
 //! ```text
 //!  lb.toml                              [yard], [[port]], ..., [[service]]
 //!  config/services/web                  the body of a [[service]] named web
 //!  config/services/web/backends/a       the body of a [[service.backend]] named a
+//!  (no key)                             a document of [[service]] tables
 //! ```
 //!
 //! All texts stand one after the other in the source, so that a position names the text, too.
 //!
-//! Invariants: the order of the fragments has no effect; a fragment adds one service or one backend and nothing else.
+//! Invariants: the order of the fragments has no effect; a fragment adds services or backends and nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,10 +28,24 @@ const BACKENDS: &str = "/backends/";
 /// A part of a configuration that is not in the file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Fragment {
-    /// The key below the prefix, such as `config/services/web`.
+    /// The key below the prefix, such as `config/services/web`; empty for a document of `[[service]]` tables.
     pub key: String,
     /// The value: TOML.
     pub text: String,
+}
+
+impl Fragment {
+    /// Whether this is a document without a service. One that is not TOML may have been meant to have some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let has_none = |table: &DeTable<'_>| match table.get("service").map(Spanned::get_ref) {
+            None => true,
+            Some(DeValue::Array(all)) => all.is_empty(),
+            Some(_) => false,
+        };
+        self.key.is_empty()
+            && DeTable::parse(&self.text).is_ok_and(|table| has_none(table.get_ref()))
+    }
 }
 
 /// A table of TOML whose positions are those of the whole source.
@@ -62,12 +77,18 @@ impl Config {
         let mut source = Source::new(name, text);
         let starts: Vec<usize> = fragments
             .iter()
-            .map(|fragment| source.add(&format!("{prefix}/{}", fragment.key), &fragment.text))
+            .map(|fragment| match fragment.key.as_str() {
+                "" => source.add(prefix, &fragment.text),
+                key => source.add(&format!("{prefix}/{key}"), &fragment.text),
+            })
             .collect();
         let mut root = table(&source, text, 0)?;
         let mut services = BTreeMap::new();
         for (fragment, start) in fragments.iter().zip(starts) {
-            place(&source, &mut services, fragment, start)?;
+            match fragment.key.as_str() {
+                "" => document(&source, root.get_mut(), &fragment.text, start)?,
+                _ => place(&source, &mut services, fragment, start)?,
+            }
         }
         add(&source, root.get_mut(), services)?;
         let config = Self::deserialize(toml::Deserializer::from(root));
@@ -129,6 +150,37 @@ fn move_value(value: Spanned<DeValue<'_>>, by: usize) -> Spanned<DeValue<'_>> {
     Spanned::new(span, value)
 }
 
+/// Reads a document of `[[service]]` tables, which begins at `start` in the source, and adds them to those of the file.
+fn document<'a>(
+    source: &Source,
+    root: &mut DeTable<'a>,
+    text: &'a str,
+    start: usize,
+) -> Result<(), ConfigError> {
+    for (key, value) in table(source, text, start)?.into_inner() {
+        if key.get_ref() != "service" {
+            let what = format!("there is no key '{}' here", key.get_ref());
+            let fix = "write nothing but [[service]] tables; all other sections are in the file of each machine";
+            return Err(source.error(key.span(), what, fix));
+        }
+        let wrong = |at: Range<usize>| {
+            source.error(at, "the services are not a list of tables", "write each as [[service]]")
+        };
+        let at = value.span();
+        let DeValue::Array(all) = value.into_inner() else { return Err(wrong(at)) };
+        let mut bodies = Vec::with_capacity(all.len());
+        for value in all.iter().cloned() {
+            let at = value.span();
+            match value.into_inner() {
+                DeValue::Table(body) => bodies.push(Spanned::new(at, body)),
+                _ => return Err(wrong(at)),
+            }
+        }
+        extend(root, "service", bodies);
+    }
+    Ok(())
+}
+
 /// Reads a fragment, which begins at `start` in the source, and puts it with its service.
 fn place<'a>(
     source: &Source,
@@ -173,14 +225,88 @@ fn add<'a>(
     for service in services.into_values() {
         let Service { name, body, at, backends } = service;
         let Some(mut body) = body else {
+            let is_dns = provider(root) == Some("dns");
+            match of_file(root, name) {
+                Some(service) if is_dns => {
+                    let backends = with_exit(service, backends);
+                    extend(service, "backend", backends);
+                    continue;
+                }
+                // The service was taken out of the file.
+                None if is_dns => continue,
+                _ => {}
+            }
             let what = format!("this is a backend of service '{name}', which is not there");
             let fix = format!("put the service under {SERVICES}{name}, or delete this key");
             return Err(source.error(at, what, fix));
+        };
+        let backends = match kubernetes(root) {
+            Some(cluster) => common(cluster, body.get_mut(), backends),
+            None => backends,
         };
         extend(body.get_mut(), "backend", backends);
         extend(root, "service", vec![body]);
     }
     Ok(())
+}
+
+/// The kind of the provider in the file.
+fn provider<'a>(root: &'a DeTable<'_>) -> Option<&'a str> {
+    let DeValue::Table(cluster) = root.get("cluster")?.get_ref() else { return None };
+    cluster.get("kind")?.get_ref().as_str()
+}
+
+/// `[cluster]`, if the provider is Kubernetes.
+fn kubernetes<'a, 'b>(root: &'a DeTable<'b>) -> Option<&'a DeTable<'b>> {
+    match root.get("cluster")?.get_ref() {
+        DeValue::Table(cluster) if provider(root) == Some("kubernetes") => Some(cluster),
+        _ => None,
+    }
+}
+
+/// Adds what all services have, and the exit of all backends.
+fn common<'a>(
+    cluster: &DeTable<'a>,
+    service: &mut DeTable<'a>,
+    mut backends: Vec<Table<'a>>,
+) -> Vec<Table<'a>> {
+    if let Some(DeValue::Table(all)) = cluster.get("service").map(Spanned::get_ref) {
+        for (key, value) in all {
+            if !service.contains_key(&**key.get_ref()) {
+                service.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    if let Some((key, exit)) = cluster.get_key_value("exit") {
+        for backend in &mut backends {
+            backend.get_mut().insert(key.clone(), exit.clone());
+        }
+    }
+    backends
+}
+
+/// The service of this name in the file, if its backends come from SRV records.
+fn of_file<'a, 'b>(root: &'a mut DeTable<'b>, name: &str) -> Option<&'a mut DeTable<'b>> {
+    let DeValue::Array(all) = root.get_mut("service")?.get_mut() else { return None };
+    all.iter_mut().find_map(|service| match service.get_mut() {
+        DeValue::Table(service) => {
+            let own = service.get("name").and_then(|own| own.get_ref().as_str());
+            (own == Some(name) && service.contains_key("srv")).then_some(service)
+        }
+        _ => None,
+    })
+}
+
+/// Backends with the exit that is written for the SRV records of their service.
+fn with_exit<'a>(service: &DeTable<'a>, mut backends: Vec<Table<'a>>) -> Vec<Table<'a>> {
+    let Some(DeValue::Table(srv)) = service.get("srv").map(Spanned::get_ref) else {
+        return backends;
+    };
+    let Some((key, exit)) = srv.get_key_value("exit") else { return backends };
+    for backend in &mut backends {
+        backend.get_mut().insert(key.clone(), exit.clone());
+    }
+    backends
 }
 
 /// Adds tables to the array under `key`. If something else is there, it stays, and is refused later.
@@ -199,13 +325,13 @@ fn extend<'a>(table: &mut DeTable<'a>, key: &'static str, more: Vec<Table<'a>>) 
     }
 }
 
-/// Refuses a health check that runs a command: who may write to etcd may not run programs on the machines.
+/// Refuses a health check that runs a command: who may write to a provider may not run programs on the machines.
 fn no_command(config: &Config, service: &Spanned<ServiceConfig>) -> Result<(), ConfigError> {
     let check = service.get_ref().check.as_ref();
     match check.filter(|check| check.get_ref().kind == CheckKind::Command) {
         None => Ok(()),
         Some(check) => {
-            let what = "a health check in etcd cannot run a command";
+            let what = "a health check that does not come from the file of this machine cannot run a command";
             let fix = "write the service in the file of each machine, or use another kind of check";
             Err(config.error(check.span(), what, fix))
         }

@@ -276,7 +276,7 @@ impl Config {
     }
 
     /// A domain name: labels of 1 to 63 bytes, 253 bytes in all (RFC 1035 section 2.3.4), or the root.
-    fn domain(&self, name: &Spanned<String>) -> Result<String, ConfigError> {
+    pub(crate) fn domain(&self, name: &Spanned<String>) -> Result<String, ConfigError> {
         let text = name.get_ref();
         let rest = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {

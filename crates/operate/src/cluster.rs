@@ -1,9 +1,9 @@
-//! The services of a cluster of balancers, from etcd.
+//! The services of a cluster of balancers, from a provider: etcd, or a document at a URL.
 //!
 //! ```text
-//!  etcd ──each second── poll ──offer──> Cluster ──take──> the run: compose, check, reload ──┐
-//!    ^                                    ^  └── state: the last good services on disk      │
-//!    └── status of this node ── watch ────┘<──────────── in use, or refused and why ────────┘
+//!  provider ──each second── poll ──offer──> Cluster ──take──> the run: compose, check, reload ──┐
+//!    ^                                        ^  └── state: the last good services on disk      │
+//!    └── etcd: status of this node ── watch ──┘<─────────── in use, or refused and why ─────────┘
 //! ```
 //!
 //! All keys below `PREFIX/config/` at one revision of etcd are one *generation*. The nodes agree on its number by the key
@@ -11,29 +11,37 @@
 //! them, if nobody has since. So equal contents have the same number on all nodes, also after a key was deleted, which
 //! no revision of the keys that are left shows.
 //!
-//! Invariants: an offer is used as a whole or not at all; an empty prefix never replaces services; what is in use was
+//! Invariants: an offer is used as a whole or not at all; an empty offer never replaces services; what is in use was
 //! composed from one revision.
-//! Thread-safety: [`Cluster`] may be used by any thread; one thread talks to etcd.
+//! Thread-safety: [`Cluster`] may be used by any thread; one thread talks to the provider.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flowyard_config::Fragment;
+use flowyard_config::{Fragment, Lookup};
 use flowyard_frame::Nanos;
 use flowyard_yard::ControlPlane;
 
+mod client;
+mod document;
 mod etcd;
 pub mod fleet;
+mod found;
 mod http;
+mod kubernetes;
 mod login;
+mod lookup;
 mod poll;
+mod provider;
 mod state;
 pub mod status;
 mod watch;
 
 pub use etcd::{Etcd, EtcdError};
+pub use found::Found;
 pub use login::OpenError;
-pub use poll::{Found, Poller, place};
+pub use poll::{Poller, place};
+pub use provider::{Provider, name};
 pub use state::{StateError, StateFile};
 pub use watch::{UnixClock, Watcher, WatcherSettings, first_poll};
 
@@ -42,12 +50,19 @@ pub use watch::{UnixClock, Watcher, WatcherSettings, first_poll};
 pub struct Snapshot {
     /// The number of the generation.
     pub generation: u64,
-    /// The keys below the prefix, with their values.
+    /// Services and backends.
     pub fragments: Vec<Fragment>,
 }
 
-/// Why an empty prefix is refused.
-const EMPTY: &str = "etcd has no services any more, which is more likely a mistake than intended; the services in use stay. \
+impl Snapshot {
+    /// Whether there is no service.
+    fn is_empty(&self) -> bool {
+        self.fragments.iter().all(Fragment::is_empty)
+    }
+}
+
+/// Why an empty offer is refused.
+const EMPTY: &str = "has no services any more, which is more likely a mistake than intended; the services in use stay. \
      To remove all services, delete the file in 'state' of [cluster] on each node and restart it";
 
 /// What this node knows of its cluster, for metrics and for its status.
@@ -61,12 +76,14 @@ pub struct View {
     pub error: Option<String>,
     /// The number of generations that were refused since the start.
     pub refusals: u64,
-    /// Whether the services in use are those of the file in `state`, because etcd had none that could be used at the start.
+    /// Whether the services in use are those of the file in `state`, because the provider had none that could be used at the start.
     pub is_from_file: bool,
-    /// Why etcd does not answer, if it does not.
+    /// Why the provider does not answer, if it does not.
     pub unreachable: Option<String>,
-    /// When etcd last answered, if it ever did.
+    /// When the provider last answered, if it ever did.
     pub answered: Option<Nanos>,
+    /// Whether another instance writes its status under the name of this node.
+    pub has_namesake: bool,
 }
 
 #[derive(Debug, Default)]
@@ -77,12 +94,16 @@ struct Inner {
     offered: Option<Snapshot>,
     /// Was refused by the run.
     refused: Option<Snapshot>,
+    /// The records that backends come from.
+    lookups: Vec<Lookup>,
     is_over: bool,
 }
 
-/// What the run and the thread that talks to etcd share.
+/// What the run and the thread that talks to the provider share.
 #[derive(Debug, Default)]
 pub struct Cluster {
+    /// The name of the provider in messages.
+    name: String,
     inner: Mutex<Inner>,
     /// Notified when the run has decided about an offer, and at the end.
     changed: Condvar,
@@ -91,14 +112,26 @@ pub struct Cluster {
 impl ControlPlane for Cluster {}
 
 impl Cluster {
+    /// Nothing is in use yet. The name of the provider is for messages.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The name of the provider in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Offers services to the run. An offer that was not taken yet is replaced.
     pub fn offer(&self, snapshot: Snapshot) {
         let mut inner = self.lock();
         inner.view.seen = snapshot.generation;
         inner.refused = None;
-        if snapshot.fragments.is_empty() && !inner.used.fragments.is_empty() {
+        if snapshot.is_empty() && !inner.used.is_empty() {
             drop(inner);
-            return self.refuse_for_good(snapshot.generation, EMPTY.into());
+            return self.refuse_for_good(snapshot.generation, format!("{} {EMPTY}", self.name));
         }
         inner.offered = Some(snapshot);
     }
@@ -120,7 +153,9 @@ impl Cluster {
     pub fn used(&self, snapshot: Snapshot) {
         let mut inner = self.lock();
         inner.view.generation = snapshot.generation;
-        inner.view.seen = inner.view.seen.max(snapshot.generation);
+        if inner.view.seen == 0 {
+            inner.view.seen = snapshot.generation;
+        }
         inner.view.is_from_file = false;
         if inner.view.seen == snapshot.generation {
             inner.view.error = None;
@@ -143,7 +178,7 @@ impl Cluster {
 
     /// As [`Cluster::refuse`], whatever the file of the configuration says.
     pub fn refuse_for_good(&self, generation: u64, why: String) {
-        tracing::error!(generation, "services of etcd refused, nothing changed: {why}");
+        tracing::error!(generation, "services of {} refused, nothing changed: {why}", self.name);
         let mut inner = self.lock();
         inner.view.seen = generation;
         inner.view.error = Some(why);
@@ -158,19 +193,34 @@ impl Cluster {
         self.lock().used.clone()
     }
 
+    /// Looks up these records from now on: those of the file.
+    pub fn look_up(&self, lookups: Vec<Lookup>) {
+        self.lock().lookups = lookups;
+    }
+
+    /// The records that backends come from.
+    fn lookups(&self) -> Vec<Lookup> {
+        self.lock().lookups.clone()
+    }
+
     /// What this node knows of its cluster.
     #[must_use]
     pub fn view(&self) -> View {
         self.lock().view.clone()
     }
 
-    /// Records whether etcd has answered.
+    /// Records whether the provider has answered.
     fn contact(&self, now: Nanos, unreachable: Option<String>) {
         let view = &mut self.lock().view;
         if unreachable.is_none() {
             view.answered = Some(now);
         }
         view.unreachable = unreachable;
+    }
+
+    /// Records whether another instance has the name of this node.
+    fn namesake(&self, has_namesake: bool) {
+        self.lock().view.has_namesake = has_namesake;
     }
 
     /// Waits for a decision of the run, or for this time; returns whether the run is over.

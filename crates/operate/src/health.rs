@@ -36,7 +36,7 @@ mod dns;
 pub(crate) mod http;
 pub(crate) mod probe;
 pub(crate) mod tls;
-mod udp;
+pub(crate) mod udp;
 
 pub use commands::Commands;
 use deadline::{Deadline, Fault};

@@ -23,6 +23,7 @@ pub mod answers;
 pub mod client;
 pub mod cluster;
 pub mod control;
+mod dns;
 pub mod doctor;
 mod fix;
 mod flows;

@@ -16,6 +16,7 @@ pub mod alloc;
 mod batch;
 #[cfg(feature = "captures")]
 pub mod captures;
+pub mod dns;
 mod faulty;
 mod frames;
 #[cfg(feature = "harness")]

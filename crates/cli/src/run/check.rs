@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::capacity::{self, Holds};
+use super::cluster::Provided;
 use super::{Args, CHECK};
 use crate::output;
 use crate::stop::{Stop, bad_input};
@@ -22,10 +23,12 @@ pub(crate) struct Check {
     warnings: Vec<String>,
     /// What the balancer can hold; null for other works.
     balancer: Option<Holds>,
+    /// The services of the provider in `[cluster]`; null without this section.
+    provided: Option<Provided>,
 }
 
 /// Prints that the configuration is valid, and what it can hold.
-pub(super) fn print(config: &Config, args: &Args) -> Result<(), Stop> {
+pub(super) fn print(config: &Config, provided: Option<Provided>, args: &Args) -> Result<(), Stop> {
     let warnings: Vec<String> = pins(config)?.into_iter().collect();
     for warning in &warnings {
         let _closed = writeln!(stderr(), "flowyard: warning: {warning}");
@@ -33,10 +36,11 @@ pub(super) fn print(config: &Config, args: &Args) -> Result<(), Stop> {
     let name = args.config.display().to_string();
     let balancer = capacity::of(config);
     if args.json {
-        return output::json(CHECK, Check { config: name, warnings, balancer });
+        return output::json(CHECK, Check { config: name, warnings, balancer, provided });
     }
     let holds = balancer.as_ref().map(Holds::text).unwrap_or_default();
-    output::text(&format!("{name}: the configuration is valid\n{holds}"))
+    let provided = provided.as_ref().map(Provided::text).unwrap_or_default();
+    output::text(&format!("{name}: the configuration is valid\n{provided}{holds}"))
 }
 
 /// A warning of cores that would not be pinned on this machine. The configuration is valid: they run without.

@@ -160,7 +160,9 @@ pub(super) fn warn_of_readable_secrets(config: &Config, args: &Args) {
     let password = password.map(|path| (path.get_ref().as_path(), "password"));
     let of_etcd = cluster.and_then(|cluster| cluster.key.as_ref());
     let of_etcd = of_etcd.map(|path| (path.get_ref().as_path(), "private key"));
-    let all = seed.into_iter().chain(key).chain(password).chain(of_etcd);
+    let token = cluster.and_then(|cluster| cluster.token_file.as_ref());
+    let token = token.map(|path| (path.get_ref().as_path(), "token"));
+    let all = seed.into_iter().chain(key).chain(password).chain(of_etcd).chain(token);
     for (path, what) in all.filter(|(path, _)| file::is_for_everyone(path)) {
         let path = path.display();
         tracing::warn!(

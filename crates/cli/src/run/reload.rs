@@ -1,4 +1,4 @@
-//! Reload: the configuration is read again, or composed with new services of etcd, and the tables are replaced, on a
+//! Reload: the configuration is read again, or composed with new services of a provider, and the tables are replaced, on a
 //! thread of its own, so that the run handles signals meanwhile. A wrong configuration changes nothing.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const STACK: usize = 8 << 20;
 pub(super) enum Cause {
     /// The file has changed.
     File,
-    /// The services in etcd have changed.
+    /// The services of the provider have changed.
     Services(Snapshot),
 }
 
@@ -41,7 +41,7 @@ impl Reload {
     }
 
     /// Begins a reload. `may_run_commands` tells whether health checks can run commands, and `services` has the
-    /// services of etcd, if the configuration names it.
+    /// services of a provider, if the configuration names one.
     pub(super) fn begin(
         &mut self,
         cause: Cause,
@@ -75,16 +75,21 @@ impl Reload {
             });
             match (&done, cause, services) {
                 (Ok(_), Cause::Services(snapshot), Some(services)) => {
-                    tracing::info!(generation = snapshot.generation, "services of etcd are in use");
+                    let from = services.name();
+                    tracing::info!(
+                        generation = snapshot.generation,
+                        "services of {from} are in use"
+                    );
                     services.used(snapshot);
                 }
                 (Err(_), Cause::Services(_), _) if is_over.load(Ordering::Acquire) => {}
                 (Err(error), Cause::Services(snapshot), Some(services)) => {
                     services.refuse(snapshot, error.clone());
                 }
-                (Ok(_), _, services) => {
+                (Ok(new), _, services) => {
                     tracing::info!("{}: tables reloaded", path.display());
                     if let Some(services) = services {
+                        services.look_up(new.lookups());
                         services.offer_again();
                     }
                 }

@@ -123,6 +123,13 @@ fn later(config: &Config, file: &Path) -> Vec<Later> {
     all.extend(outputs.map(|output| folder(output.get_ref(), "gets its name when the run ends")));
     if let Some(cluster) = config.cluster() {
         all.push(folder(cluster.state(), "is written when services change"));
+        let token = cluster.token_file.as_ref().map(|path| path.get_ref().clone());
+        all.extend(token.map(|path| Later {
+            path,
+            access: Access::READ_OK,
+            what: "read this file of [cluster] again, so a new token would not be used".into(),
+            is_required: false,
+        }));
     }
     let Some(switch) = &config.switch else { return all };
     let switch = switch.get_ref();

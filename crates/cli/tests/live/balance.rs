@@ -9,6 +9,7 @@ mod behind;
 mod changes;
 mod checks;
 mod cluster;
+mod document;
 mod etcd;
 mod hard;
 mod health;
@@ -33,6 +34,7 @@ flowyard_testkit::tests! {
     mod changes,
     mod checks,
     mod cluster,
+    mod document,
     mod etcd needs [ETCD, ETCDCTL],
     mod hard,
     mod health,

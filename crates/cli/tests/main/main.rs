@@ -8,6 +8,7 @@ mod common;
 mod documents;
 mod explain;
 mod figures;
+mod fleet;
 mod host;
 mod limits;
 mod machine;
@@ -36,6 +37,7 @@ flowyard_testkit::tests! {
     mod documents,
     mod explain,
     mod figures,
+    mod fleet,
     mod host,
     mod limits,
     mod machine,

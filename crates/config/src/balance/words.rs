@@ -10,6 +10,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use crate::exit::ExitConfig;
 use crate::free;
 use crate::health::CheckConfig;
 
@@ -125,17 +126,6 @@ pub enum FullConfig {
     Drop,
 }
 
-/// An exit: a port and a next hop.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "{ port = \"east\" }, the port towards the next hop")]
-pub struct ExitConfig {
-    /// The port.
-    pub port: Spanned<String>,
-    /// The MAC address of the next hop, or the IP address of a gateway. By default the backend is
-    /// on the link of the port, and a client's next hop is the station from which its packets came.
-    pub next_hop: Option<Spanned<String>>,
-}
-
 /// One of `[[service]]`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,9 +172,21 @@ pub struct ServiceConfig {
     pub on_down: OnDownConfig,
     /// The health check of the backends.
     pub check: Option<Spanned<CheckConfig>>,
+    /// The SRV records that backends come from, beside those that are written.
+    pub srv: Option<Spanned<SrvConfig>>,
     /// The backends.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
+}
+
+/// The SRV records that backends of a service come from.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SrvConfig {
+    /// The name of the records, as `_http._tcp.web.example`.
+    pub name: Spanned<String>,
+    /// The port and next hop towards the backends.
+    pub exit: ExitConfig,
 }
 
 /// How a backend is notified of the client's address.

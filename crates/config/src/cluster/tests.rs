@@ -16,7 +16,7 @@ fn a_cluster_needs_no_services_in_the_file() {
     let good = config(GOOD).unwrap();
     let cluster = good.cluster.as_ref().unwrap().get_ref();
     assert_eq!((cluster.node(), cluster.state()), ("lb1", Path::new("s.json")));
-    assert_eq!(cluster.prefix.get_ref(), "/flowyard");
+    assert_eq!(cluster.prefix(), "/flowyard");
     let all: Vec<String> = cluster.endpoints().iter().map(ToString::to_string).collect();
     assert_eq!(all, ["http://10.0.0.1:2379", "https://[2001:db8::1]:2379"]);
     assert!(good.services().unwrap().is_empty() && good.resolve().is_ok());
@@ -52,6 +52,122 @@ fn mistakes_are_reported_with_their_place() {
         let error = config(cluster).unwrap_err();
         assert!(error.contains(said), "{cluster}: {error}");
     }
+}
+
+const URL: &str = "kind = \"http\"\nurl = \"https://a/lb.toml\"\nstate = \"s.json\"";
+
+#[test]
+fn each_kind_has_its_keys() {
+    let good = config(&format!("{URL}\ntoken_file = \"t\"")).unwrap();
+    let cluster = good.cluster().unwrap();
+    assert_eq!(*cluster.kind.get_ref(), ProviderKind::Http);
+    assert_eq!(
+        (cluster.place(), cluster.identity()),
+        ("https://a/lb.toml".into(), "https://a/lb.toml".into())
+    );
+    assert_eq!(cluster.endpoints()[0].to_string(), "https://a:443");
+    assert_eq!(config(GOOD).unwrap().cluster().unwrap().place(), "etcd:/flowyard");
+    for (cluster, said) in [
+        ("kind = \"consul\"".into(), "'consul' is not a valid choice; choose one of etcd"),
+        ("kind = \"http\"".into(), "the key 'url' is missing"),
+        (
+            format!("{URL}\nendpoints = []"),
+            "y.toml:17:13: 'endpoints' is not for kind = \"http\"; leave it out, or write kind = \"etcd\"",
+        ),
+        (format!("{URL}\nnode = \"a\""), "'node' is not for kind"),
+        (format!("{GOOD}\nurl = \"http://a\""), "'url' is not for kind = \"etcd\""),
+        (
+            URL.replace("https://a", "a"),
+            "y.toml:15:7: this is not the address of a document: there is no http://",
+        ),
+        (
+            format!("{}\ntoken_file = \"t\"", URL.replace("https", "http")),
+            "would be sent without encryption",
+        ),
+        (
+            format!("{URL}\ntoken_file = \"t\"\nuser = \"u\"\npassword_file = \"p\""),
+            "cannot have both",
+        ),
+        (format!("{URL}\npassword_file = \"p\""), "'password_file' needs 'user'"),
+        ("kind = \"http\"\nurl = \"http://a\"".into(), "the key 'state' is missing"),
+    ] {
+        let error = config(&cluster).unwrap_err();
+        assert!(error.contains(said), "{cluster}: {error}");
+    }
+}
+
+/// A balancer whose provider is DNS, with this service.
+fn dns(cluster: &str, service: &str) -> Result<Config, String> {
+    let service = format!(
+        "[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n{service}"
+    );
+    config(&format!("kind = \"dns\"\nstate = \"s.json\"\n{cluster}\n{service}"))
+}
+
+const SRV: &str = "srv = { name = \"_HTTP._tcp.web.example.\", exit = { port = \"net\", next_hop = \"02:00:00:00:00:01\" } }";
+
+#[test]
+fn backends_come_from_srv_records() {
+    let good = dns("servers = [\"10.0.0.53\", \"[2001:db8::53]:5353\"]", SRV).unwrap();
+    let web = Lookup {
+        service: "web".into(),
+        name: "_http._tcp.web.example".into(),
+        is_v6: false,
+        port: 80,
+    };
+    assert_eq!(good.lookups(), [web]);
+    let servers: Vec<String> =
+        good.cluster().unwrap().servers().iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["10.0.0.53:53", "[2001:db8::53]:5353"]);
+    for (cluster, service, said) in [
+        ("", "", "no service has backends from SRV records"),
+        ("servers = []", SRV, "no DNS server is named"),
+        ("servers = [\"dns.example\"]", SRV, "'dns.example' is not the address of a DNS server"),
+        ("servers = [\"10.0.0.53:0\"]", SRV, "is not the address"),
+        ("ca = \"x\"", SRV, "'ca' is not for kind = \"dns\""),
+        ("", &SRV.replace("_tcp", &"x".repeat(64)), "is not a domain name"),
+        ("", &SRV.replace("_HTTP._tcp.web.example", ""), "the root has no SRV records"),
+        ("", &SRV.replace("exit", "exits"), "there is no key 'exits' here"),
+    ] {
+        let error = dns(cluster, service).unwrap_err();
+        assert!(error.contains(said), "{cluster} {service}: {error}");
+    }
+    let several = dns("", SRV).map(|_| ()).and_then(|()| {
+        config(&format!("kind = \"dns\"\nstate = \"s.json\"\n[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = \"80-81\"\nmode = \"dsr\"\n{SRV}"))
+    });
+    assert!(several.unwrap_err().contains("a service with several ports"));
+    let other = config(&format!(
+        "{GOOD}\n[[service]]\nname = \"web\"\nvip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n{SRV}"
+    ));
+    assert!(other.unwrap_err().contains("nothing looks up SRV records here"));
+}
+
+const KUBERNETES: &str = "kind = \"kubernetes\"\nendpoints = [\"https://a\"]\nstate = \"s.json\"\nexit = { port = \"net\", next_hop = \"02:00:00:00:00:01\" }";
+
+#[test]
+fn kubernetes_needs_what_services_have_in_common() {
+    let with = "service = { mode = \"dsr\" }";
+    let good = config(&format!("{KUBERNETES}\n{with}\nnamespace = \"shop\"")).unwrap();
+    let cluster = good.cluster().unwrap();
+    assert_eq!(cluster.endpoints()[0].to_string(), "https://a:6443");
+    assert_eq!(
+        (cluster.place(), cluster.identity()),
+        ("kubernetes".into(), "kubernetes:shop:".into())
+    );
+    for (more, said) in [
+        ("", "the key 'service' is missing"),
+        ("service = {}", "the services have no mode"),
+        ("service = { mode = \"dsr\", vip = \"192.0.2.1\" }", "'vip' comes from Kubernetes"),
+        (&format!("{with}\nnamespace = \"a/b\""), "'a/b' is not a namespace"),
+        (&format!("{with}\nprefix = \"/x\""), "'prefix' is not for kind = \"kubernetes\""),
+    ] {
+        let error = config(&format!("{KUBERNETES}\n{more}")).unwrap_err();
+        assert!(error.contains(said), "{more}: {error}");
+    }
+    let plain = KUBERNETES.replace("https", "http") + "\ntoken_file = \"t\"\n" + with;
+    assert!(config(&plain).unwrap_err().contains("would be sent without encryption"));
+    let none = config(&format!("{}\n{with}", KUBERNETES.replace("\"https://a\"", "")));
+    assert!(none.unwrap_err().contains("no address of Kubernetes is named"));
 }
 
 #[test]

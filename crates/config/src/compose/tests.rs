@@ -118,7 +118,9 @@ fn mistakes_name_the_key_and_the_line() {
         (vec![fragment("services/", WEB)], "no configuration is read".into()),
         (
             web(&WEB.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]")),
-            format!("{at}:5:1: a health check in etcd cannot run a command"),
+            format!(
+                "{at}:5:1: a health check that does not come from the file of this machine cannot run a command"
+            ),
         ),
     ] {
         let error = compose(&fragments).unwrap_err();
@@ -128,6 +130,118 @@ fn mistakes_name_the_key_and_the_line() {
     let file = FILE.replace("192.0.2.9", "nowhere");
     let error = Config::compose("lb.toml", &file, "etcd:", &web(WEB)).unwrap_err();
     assert_eq!((error.file.as_str(), error.line), ("lb.toml", 26));
+}
+
+#[test]
+fn a_document_adds_services_and_nothing_else() {
+    let document = |text: &str| vec![Fragment { key: String::new(), text: text.into() }];
+    let web = WEB.replace("[check]", "[service.check]");
+    let good =
+        format!("[[service]]\nname = \"web\"\n{web}[[service.backend]]\nname = \"a\"\n{BACKEND}");
+    let services = compose(&document(&good)).unwrap().services().unwrap();
+    assert_eq!((services.len(), services[1].name.as_str()), (2, "web"));
+    assert!(services[1].check.is_some() && services[1].backends.len() == 1);
+    // The same services under keys are the same configuration.
+    let keys = [fragment("services/web", WEB), fragment("services/web/backends/a", BACKEND)];
+    assert_eq!(compose(&keys).unwrap().services().unwrap(), services);
+    let command = good.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]");
+    let said = |text: &str| {
+        let read = Config::compose("lb.toml", FILE, "http://a/x", &document(text));
+        read.unwrap_err().to_string()
+    };
+    for (text, expected) in [
+        ("[yard]\ncores = 2", "http://a/x:1:2: there is no key 'yard' here"),
+        (&format!("seed = 1\n{good}"), "http://a/x:1:1: there is no key 'seed' here"),
+        ("[service]", "http://a/x:1:1: the services are not a list of tables"),
+        ("service = [1]", "http://a/x:1:12: the services are not a list of tables"),
+        (&good.replace("192.0.2.1", "nowhere"), "http://a/x:3:7: 'nowhere' is not an IP address"),
+        (&good.replace("\"web\"", "\"local\""), "http://a/x:2:8: "),
+        (&command, "cannot run a command"),
+        ("<html>", "http://a/x:1:"),
+    ] {
+        let error = said(text);
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    for (text, is_empty) in [
+        ("", true),
+        ("# soon\n", true),
+        ("service = []", true),
+        (&good, false),
+        ("<html>", false),
+        ("[yard]", true),
+    ] {
+        assert_eq!(document(text)[0].is_empty(), is_empty, "{text}");
+    }
+    assert!(!fragment("services/web", "").is_empty());
+}
+
+#[test]
+fn backends_of_srv_records_join_the_service_in_the_file() {
+    let srv = "srv = { name = \"_x._tcp.example\", exit = { port = \"net\", next_hop = \"02:00:00:00:00:05\" } }\n";
+    let file = FILE.replace("[cluster]\n", "[cluster]\nkind = \"dns\"\n");
+    let file = file.replace("endpoints = [\"http://127.0.0.1:2379\"]\nnode = \"lb1\"\n", "");
+    let compose = |text: &str, all: &[Fragment]| {
+        Config::compose("lb.toml", text, "dns", all).map_err(|error| error.to_string())
+    };
+    let one = fragment("services/local/backends/10.0.0.7:80", "addr = \"10.0.0.7\"\nweight = 3\n");
+    let gone = fragment("services/gone/backends/10.0.0.8:80", "addr = \"10.0.0.8\"\nweight = 3\n");
+    let all = [one.clone(), gone];
+    let services = compose(&(file.clone() + srv), &all).unwrap().services().unwrap();
+    let [service] = &services[..] else { panic!("{services:?}") };
+    let [backend] = &service.backends[..] else { panic!("{service:?}") };
+    assert_eq!((backend.name.as_str(), backend.weight), ("10.0.0.7:80", 3));
+    assert_eq!(backend.exit.dst, [2, 0, 0, 0, 0, 5]);
+    // Written backends stay.
+    let written = format!("{file}{srv}[[service.backend]]\nname = \"w\"\n{BACKEND}");
+    assert_eq!(compose(&written, &all).unwrap().services().unwrap()[0].backends.len(), 2);
+    // A mistake in a backend is one of the provider, and one in the exit is one of the file.
+    let wrong = fragment("services/local/backends/b", "addr = \"x\"\n");
+    let error = compose(&(file.clone() + srv), &[wrong]).unwrap_err();
+    assert!(error.starts_with("dns/config/services/local/backends/b:1:8: 'x' is not"), "{error}");
+    let elsewhere = file.clone() + &srv.replace("\"net\"", "\"ten\"");
+    let error = compose(&elsewhere, std::slice::from_ref(&one)).unwrap_err();
+    assert!(error.starts_with("lb.toml:") && error.contains("there is no port 'ten'"), "{error}");
+    // A service without records takes none, and etcd cannot add backends to a service of the file.
+    let static_too = format!("{file}{srv}{SECOND}");
+    let other = fragment("services/static/backends/b", BACKEND);
+    assert_eq!(
+        compose(&static_too, &[one, other.clone()]).unwrap().services().unwrap()[1].backends.len(),
+        0
+    );
+    let error = self::compose(&[fragment("services/local/backends/b", BACKEND)]).unwrap_err();
+    assert!(error.contains("this is a backend of service 'local', which is not there"), "{error}");
+}
+
+const SECOND: &str = "[[service]]\nname = \"static\"\nvip = \"192.0.2.8\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n";
+
+#[test]
+fn services_of_kubernetes_get_what_they_have_in_common() {
+    let file = FILE.replace("node = \"lb1\"\n", "").replace(
+        "[cluster]\n",
+        "[cluster]\nkind = \"kubernetes\"\nexit = { port = \"net\", next_hop = \"02:00:00:00:00:05\" }\n\
+         service = { mode = \"dsr\", choice = \"least\", check = { kind = \"tcp\" } }\n",
+    );
+    let all = [
+        fragment("services/shop.web.http", "vip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\n"),
+        fragment("services/shop.web.http/backends/web-1", "addr = \"10.0.0.1\"\ndrain = true\n"),
+    ];
+    let compose = |file: &str| {
+        Config::compose("lb.toml", file, "kubernetes", &all).map_err(|e| e.to_string())
+    };
+    let services = compose(&file).unwrap().services().unwrap();
+    assert_eq!((services.len(), services[1].name.as_str()), (2, "shop.web.http"));
+    assert!(services[1].check.is_some() && services[0].check.is_none());
+    let backend = &services[1].backends[0];
+    assert_eq!((backend.drain, backend.exit.dst), (true, [2, 0, 0, 0, 0, 5]));
+    let wrong = file.replace("\"least\"", "\"last\"");
+    let error = compose(&wrong).unwrap_err();
+    assert!(
+        error.starts_with("lb.toml:") && error.contains("'last' is not a valid choice"),
+        "{error}"
+    );
+    let command =
+        file.replace("kind = \"tcp\" }", "kind = \"command\", command = [\"/bin/true\"] }");
+    assert!(compose(&command).unwrap_err().contains("cannot run a command"));
 }
 
 /// A value that is nearly right: pieces of right ones.

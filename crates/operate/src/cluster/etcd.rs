@@ -11,20 +11,18 @@
 //!
 //! Thread-safety: used by one thread at a time.
 
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use flowyard_config::{ClusterConfig, Endpoint};
-use flowyard_frame::Nanos;
+use flowyard_config::ClusterConfig;
 use flowyard_yard::Clock;
 use serde_json::{Value, json};
 
-use super::http::{self, Answer};
-use super::login::{Login, OpenError};
-use crate::health::deadline::Deadline;
-use crate::health::probe::Timed;
-use crate::health::tls;
+use super::client::Client;
+use super::http::{Answer, Request};
+use super::login::OpenError;
+
+/// The longest answer, in bytes. Values are 4/3 as long in base64, and a configuration has at most 16 MiB.
+const LONGEST: usize = 32 << 20;
 
 /// A request failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -95,22 +93,10 @@ pub(super) struct Range {
 }
 
 /// A connection to etcd, one for each request.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Etcd {
-    endpoints: Vec<Endpoint>,
-    /// The index of the endpoint that answered last.
-    current: usize,
-    login: Login,
+    client: Client,
     token: Option<String>,
-    /// For one request to one endpoint.
-    timeout: Nanos,
-    clock: Clock,
-}
-
-impl std::fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Etcd").field("endpoints", &self.endpoints).finish_non_exhaustive()
-    }
 }
 
 impl Etcd {
@@ -119,11 +105,7 @@ impl Etcd {
     /// # Errors
     /// A file cannot be read, or contains something else.
     pub fn new(config: &ClusterConfig, clock: Clock) -> Result<Self, OpenError> {
-        let endpoints = config.endpoints();
-        let all = endpoints.len().max(1) as Nanos;
-        let login = Login::read(config)?;
-        let timeout = config.timeout_ms.get_ref().saturating_mul(1_000_000) / all;
-        Ok(Self { endpoints, current: 0, login, token: None, timeout, clock })
+        Ok(Self { client: Client::new(config, clock)?, token: None })
     }
 
     /// Reads several ranges at one revision, which is returned.
@@ -140,9 +122,12 @@ impl Etcd {
         read.ok_or_else(|| self.strange("fields are missing"))
     }
 
-    /// Writes a key.
-    pub(super) fn put(&mut self, key: &str, value: &str) -> Result<(), EtcdError> {
-        self.call("/v3/kv/put", &json!({ "key": encode(key), "value": encode(value) })).map(drop)
+    /// Writes a key, and returns the value that it had.
+    pub(super) fn put(&mut self, key: &str, value: &str) -> Result<Option<Vec<u8>>, EtcdError> {
+        let body = json!({ "key": encode(key), "value": encode(value), "prev_kv": true });
+        let answer = self.call("/v3/kv/put", &body)?;
+        let old = answer.get("prev_kv").and_then(|pair| pair.get("value")?.as_str());
+        Ok(old.and_then(|old| BASE64_STANDARD.decode(old).ok()))
     }
 
     /// Writes a key if its last change was at revision `changed` (0: if it does not exist). Returns whether it did.
@@ -163,12 +148,12 @@ impl Etcd {
 
     /// Sends a request to the endpoint that answered last, or else to the others.
     fn call(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        let mut tries = self.endpoints.len();
+        let mut tries = self.client.count();
         loop {
             tries = tries.saturating_sub(1);
             match self.ask(path, body) {
                 Err(error) if error.may_differ_elsewhere() => {
-                    self.current = (self.current + 1) % self.endpoints.len().max(1);
+                    self.client.turn();
                     if tries == 0 {
                         return Err(error);
                     }
@@ -180,7 +165,7 @@ impl Etcd {
 
     /// Sends a request to one endpoint, as the user if there is one.
     fn ask(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        let Some((user, password)) = self.login.user.clone() else {
+        let Some((user, password)) = self.client.login().user.clone() else {
             return self.send(path, body);
         };
         let mut is_fresh = false;
@@ -202,7 +187,7 @@ impl Etcd {
     }
 
     fn send(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        let Answer { status, body } = self.exchange(path, body.to_string().as_bytes())?;
+        let Answer { status, body, .. } = self.exchange(path, body.to_string().as_bytes())?;
         let answer = serde_json::from_slice::<Value>(&body);
         if status != 200 {
             let said = answer.ok();
@@ -218,57 +203,20 @@ impl Etcd {
     }
 
     fn exchange(&self, path: &str, body: &[u8]) -> Result<Answer, EtcdError> {
-        let unreachable = |why: String| EtcdError::Unreachable { endpoint: self.endpoint(), why };
-        let Some(endpoint) = self.endpoints.get(self.current) else {
-            return Err(unreachable("no address of etcd is named".into()));
-        };
-        let now = || (self.clock)();
-        let deadline = Deadline::new(&now, self.timeout);
-        let told = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
-                unreachable(format!("no answer within {} ms", self.timeout / 1_000_000))
-            }
-            _ => unreachable(error.to_string()),
-        };
-        let stream = connect(endpoint, deadline).map_err(told)?;
-        let plain = Timed { stream, deadline };
-        let host = match endpoint.host.contains(':') {
-            true => format!("[{}]:{}", endpoint.host, endpoint.port),
-            false => format!("{}:{}", endpoint.host, endpoint.port),
-        };
-        let token = self.token.as_deref();
-        if !endpoint.tls {
-            return http::post(plain, &host, path, token, body).map_err(told);
-        }
-        let Some(config) = &self.login.tls else {
-            return Err(unreachable("TLS is not set up".into()));
-        };
-        let addr = plain.stream.peer_addr().map_err(told)?.ip();
-        let name = endpoint.host.parse::<IpAddr>().is_err().then_some(endpoint.host.as_str());
-        let stream = tls::stream(config, name, addr, plain);
-        let stream = stream.map_err(|fault| unreachable(fault.to_string()))?;
-        http::post(stream, &host, path, token, body).map_err(told)
+        let mut fields = vec![("Content-Type", "application/json".to_owned())];
+        fields.extend(self.token.clone().map(|token| ("Authorization", token)));
+        let request = Request { method: "POST", path, fields: &fields, body, longest: LONGEST };
+        let unreachable = |why| EtcdError::Unreachable { endpoint: self.endpoint(), why };
+        self.client.ask(request).map_err(unreachable)
     }
 
     fn endpoint(&self) -> String {
-        self.endpoints.get(self.current).map_or_else(String::new, ToString::to_string)
+        self.client.endpoint()
     }
 
     fn strange(&self, why: &str) -> EtcdError {
         EtcdError::Answer { endpoint: self.endpoint(), why: why.into() }
     }
-}
-
-/// Connects to the first address of the host that accepts.
-fn connect(endpoint: &Endpoint, deadline: Deadline<'_>) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::other("the name has no address");
-    for addr in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&addr, deadline.left()?) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// The keys that begin with `prefix`, as the body of a range.

@@ -19,7 +19,7 @@ pub struct Fleet {
     pub prefix: String,
     /// The newest generation: what every node should use.
     pub generation: u64,
-    /// Whether every node is current, and all have the same checksum.
+    /// Whether there are nodes, every node is current, and all have the same checksum.
     pub agrees: bool,
     /// The nodes, by name.
     pub nodes: Vec<Node>,
@@ -43,6 +43,8 @@ pub struct Node {
 pub enum NodeState {
     /// It has not written a status for 15 seconds: it has ended, or cannot reach etcd.
     Silent,
+    /// Several instances write their status under its name.
+    Ambiguous,
     /// It has refused the newest generation.
     Refused,
     /// It uses an older generation.
@@ -59,6 +61,7 @@ impl NodeState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent",
+            Self::Ambiguous => "ambiguous",
             Self::Refused => "refused",
             Self::Behind => "behind",
             Self::Differs => "differs",
@@ -73,7 +76,7 @@ impl Fleet {
     /// # Errors
     /// etcd does not answer as it should, or a status is not one.
     pub fn read(etcd: &mut Etcd, config: &ClusterConfig, unix: u64) -> Result<Self, FleetError> {
-        let prefix = config.prefix.get_ref();
+        let prefix = config.prefix();
         let ranges = [below(&format!("{prefix}/status/")), only(&format!("{prefix}/generation"))];
         let (_, mut found) = etcd.ranges(&ranges)?;
         let record = found.pop().and_then(|range| Record::of(&range).0);
@@ -96,6 +99,7 @@ impl Fleet {
             usual(statuses.iter().filter(|s| s.generation == generation && age(s) < SILENT));
         let state = |status: &Status| match status {
             _ if age(status) >= SILENT => NodeState::Silent,
+            Status { has_namesake: true, .. } => NodeState::Ambiguous,
             Status { error: Some(_), .. } => NodeState::Refused,
             _ if status.generation != generation => NodeState::Behind,
             _ if usual.as_ref().is_some_and(|usual| *usual != status.checksum) => {
@@ -105,7 +109,7 @@ impl Fleet {
         };
         let node = |status: Status| Node { state: state(&status), age_s: age(&status), status };
         let nodes: Vec<Node> = statuses.into_iter().map(node).collect();
-        let agrees = nodes.iter().all(|node| node.state == NodeState::Current);
+        let agrees = !nodes.is_empty() && nodes.iter().all(|node| node.state == NodeState::Current);
         Self { prefix: prefix.into(), generation, agrees, nodes }
     }
 }
@@ -157,12 +161,17 @@ mod tests {
             status("d", 8, "b", 100),
             status("e", 9, "b", 85),
             refused,
+            Status { has_namesake: true, ..status("n", 9, "b", 100) },
         ];
         let fleet = Fleet::of("/p", 9, all, 100);
         let states: Vec<&str> = fleet.nodes.iter().map(|node| node.state.name()).collect();
-        assert_eq!(states, ["current", "current", "differs", "behind", "silent", "refused"]);
+        assert_eq!(
+            states,
+            ["current", "current", "differs", "behind", "silent", "refused", "ambiguous"]
+        );
         assert!(!fleet.agrees && fleet.nodes[4].age_s == 15 && fleet.nodes[1].age_s == 1);
         let all = vec![status("a", 9, "b", 100), status("b", 9, "b", 101)];
         assert!(Fleet::of("/p", 9, all, 100).agrees);
+        assert!(!Fleet::of("/p", 9, Vec::new(), 100).agrees, "nobody is there");
     }
 }

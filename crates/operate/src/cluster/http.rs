@@ -1,35 +1,41 @@
-//! One HTTP/1.1 request with a body, and its answer as a whole.
+//! One HTTP/1.1 request, and its answer as a whole.
 
 use std::io::{self, ErrorKind, Read, Write};
 
+pub(super) use crate::health::http::Answer;
 use crate::health::http::response;
 
-/// The longest answer, in bytes. Values are 4/3 as long in base64, and a configuration has at most 16 MiB.
-pub(super) const LONGEST: usize = 32 << 20;
-
-/// An answer.
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// The status code.
-    pub(super) status: u16,
-    /// The body, without the framing of chunks.
-    pub(super) body: Vec<u8>,
+/// A request. Its fields contain no ends of lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    /// The path with its query.
+    pub(super) path: &'a str,
+    /// Fields beside those that every request has.
+    pub(super) fields: &'a [(&'a str, String)],
+    pub(super) body: &'a [u8],
+    /// The longest answer, in bytes, without its head.
+    pub(super) longest: usize,
 }
 
+/// The longest head of an answer, in bytes.
+const HEAD: usize = 64 << 10;
+
 /// Sends a request and reads the answer until the server closes the connection.
-pub(super) fn post(
+pub(super) fn exchange(
     mut stream: impl Read + Write,
     host: &str,
-    path: &str,
-    token: Option<&str>,
-    body: &[u8],
+    request: Request<'_>,
 ) -> io::Result<Answer> {
-    let token = token.map_or_else(String::new, |token| format!("Authorization: {token}\r\n"));
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: flowyard\r\nContent-Type: application/json\r\n\
-         {token}Content-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
+    let Request { method, path, fields, body, longest } = request;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: flowyard\r\n");
+    for (name, value) in fields {
+        head += &format!("{name}: {value}\r\n");
+    }
+    if method != "GET" {
+        head += &format!("Content-Length: {}\r\n", body.len());
+    }
+    head += "Connection: close\r\n\r\n";
     stream.write_all(&[head.as_bytes(), body].concat())?;
     stream.flush()?;
     let mut answer = Vec::with_capacity(4096);
@@ -39,17 +45,17 @@ pub(super) fn post(
             Ok(0) => break,
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // A server may close a TLS connection without close_notify. A body that was cut off is no JSON.
+            // A server may close a TLS connection without close_notify. Whether the body is whole is seen by its framing.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(error),
         };
         answer.extend_from_slice(&piece[..read]);
-        if answer.len() > LONGEST {
-            return Err(io::Error::other("the answer has more than 32 MiB"));
+        if answer.len() > longest + HEAD {
+            let most = longest >> 20;
+            return Err(io::Error::other(format!("the answer has more than {most} MiB")));
         }
     }
-    let answer = response(&answer).map(|(status, body)| Answer { status, body });
-    answer.ok_or_else(|| io::Error::other("the answer is not HTTP/1"))
+    response(&answer).ok_or_else(|| io::Error::other("the answer is not HTTP/1"))
 }
 
 #[cfg(test)]
@@ -83,13 +89,16 @@ mod tests {
 
     #[test]
     fn an_answer_without_end_is_refused() {
-        let error = post(Endless(false), "etcd", "/v3/kv/txn", None, b"{}").unwrap_err();
-        assert_eq!(error.to_string(), "the answer has more than 32 MiB");
+        let request =
+            Request { method: "GET", path: "/", fields: &[], body: &[], longest: 2 << 20 };
+        let error = exchange(Endless(false), "a", request).unwrap_err();
+        assert_eq!(error.to_string(), "the answer has more than 2 MiB");
     }
 
     #[test]
     fn an_answer_has_a_status_and_a_body() {
-        let said = |text: &str| response(text.as_bytes());
+        let said =
+            |text: &str| response(text.as_bytes()).map(|answer| (answer.status, answer.body));
         let plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}rest";
         assert_eq!(said(plain), Some((200, b"{}".to_vec())));
         let chunked = "HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\nX: y\r\n\r\n";

@@ -1,8 +1,10 @@
-//! The credentials of the client of etcd, and the authorities that it trusts: the files of `[cluster]`.
+//! The credentials of the client, and the authorities that it trusts: the files of `[cluster]`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use flowyard_config::{ClusterConfig, file};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
@@ -20,10 +22,18 @@ pub struct OpenError {
     why: String,
 }
 
-/// User and password, and the settings of TLS.
+impl OpenError {
+    pub(super) fn new(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> Self {
+        wrong(key, path, why)
+    }
+}
+
+/// User and password or token, and the settings of TLS.
 #[derive(Clone)]
 pub(super) struct Login {
     pub(super) user: Option<(String, String)>,
+    /// The token, and the file that it was read from.
+    token: Option<(PathBuf, String)>,
     /// `None` if no endpoint uses TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
@@ -39,8 +49,34 @@ impl Login {
             }
             _ => None,
         };
+        let token = config.token_file.as_ref().map(|path| {
+            let path = path.get_ref();
+            let token = token(path).map_err(|why| wrong("token_file", path, &why))?;
+            Ok((path.clone(), token))
+        });
         let tls = config.endpoints().iter().any(|endpoint| endpoint.tls);
-        Ok(Self { user, tls: if tls { Some(client(config)?) } else { None } })
+        let tls = if tls { Some(client(config)?) } else { None };
+        Ok(Self { user, token: token.transpose()?, tls })
+    }
+
+    /// The value of the field `Authorization`. A token is read again, because some expire; if that fails, the last one
+    /// stays.
+    pub(super) fn authorization(&self) -> Option<String> {
+        if let Some((path, last)) = &self.token {
+            return Some(format!("Bearer {}", token(path).unwrap_or_else(|_| last.clone())));
+        }
+        let (user, password) = self.user.as_ref()?;
+        Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}"))))
+    }
+}
+
+/// Reads a token, which becomes a part of a request, so it must not contain the end of a line.
+fn token(path: &Path) -> Result<String, String> {
+    let text = file::text(path).map_err(|error| error.to_string())?;
+    let token = text.trim();
+    match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(token.into()),
+        false => Err("this is not a token, which has no blanks and only letters of ASCII".into()),
     }
 }
 
@@ -48,7 +84,7 @@ fn wrong(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> OpenErr
     OpenError { key, path: path.into(), why: why.to_string() }
 }
 
-/// TLS that verifies the certificates of etcd, and presents one if the configuration has one.
+/// TLS that verifies the certificates of the server, and presents one if the configuration has one.
 fn client(config: &ClusterConfig) -> Result<Arc<ClientConfig>, OpenError> {
     let ca = config.ca.as_ref().map(|path| path.get_ref().as_path());
     let at_ca = |why: &dyn std::fmt::Display| wrong("ca", ca.unwrap_or(Path::new("")), why);

@@ -10,15 +10,13 @@
 //! count and an equal newest change are equal. After an error, and when revisions have gone back, everything is read,
 //! because another etcd may answer then.
 
-use std::hash::Hasher;
-
 use flowyard_config::Fragment;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use siphasher::sip::SipHasher24;
 
 use super::Snapshot;
 use super::etcd::{Etcd, EtcdError, Pair, Range, below, only};
+use super::found::{self, Found};
 
 /// The most keys of a configuration.
 const KEYS: u64 = 100_000;
@@ -50,15 +48,6 @@ struct Mark {
     record: u64,
 }
 
-/// What a poll finds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// Services that have not been returned yet.
-    New(Snapshot),
-    /// A generation whose values are not text.
-    Unusable(u64, String),
-}
-
 /// Looks for new contents of a prefix.
 #[derive(Clone, Debug)]
 pub struct Poller {
@@ -70,6 +59,8 @@ pub struct Poller {
     revision: u64,
     /// What was returned last.
     last: Option<Found>,
+    /// Whether the record is never written.
+    only_reads: bool,
     /// Whether a warning that the record cannot be written was logged.
     is_warned: bool,
 }
@@ -79,7 +70,13 @@ impl Poller {
     #[must_use]
     pub fn new(etcd: Etcd, prefix: &str) -> Self {
         let prefix = prefix.to_owned();
-        Self { etcd, prefix, mark: None, revision: 0, last: None, is_warned: false }
+        let (only_reads, is_warned) = (false, false);
+        Self { etcd, prefix, mark: None, revision: 0, last: None, only_reads, is_warned }
+    }
+
+    /// Writes nothing from now on.
+    pub(super) const fn only_read(&mut self) {
+        self.only_reads = true;
     }
 
     /// The prefix, as it stands before keys in messages.
@@ -155,7 +152,10 @@ impl Poller {
                 Some(record) if record.digest == digest => record.revision,
                 _ => revision,
             };
-            if generation != revision || self.agree(&Record { revision, digest }, changed)? {
+            if generation != revision
+                || self.only_reads
+                || self.agree(&Record { revision, digest }, changed)?
+            {
                 break;
             }
         }
@@ -206,14 +206,9 @@ pub fn place(prefix: &str) -> String {
 
 /// A digest of keys, without the prefix, and values. Revisions do not count.
 fn digest(pairs: &[Pair], prefix: usize) -> String {
-    let mut hasher = SipHasher24::new();
-    for Pair { key, value, .. } in pairs {
-        for bytes in [key.get(prefix..).unwrap_or_default(), value] {
-            hasher.write_u64((bytes.len() as u64).to_le());
-            hasher.write(bytes);
-        }
-    }
-    format!("{:016x}", hasher.finish())
+    let pairs =
+        pairs.iter().map(|pair| (pair.key.get(prefix..).unwrap_or_default(), &pair.value[..]));
+    format!("{:016x}", found::digest(pairs))
 }
 
 /// Adds the fields of one object to another.

@@ -1,4 +1,4 @@
-//! The last good services, on disk: what an instance starts with when etcd does not answer.
+//! The last good services, on disk: what an instance starts with when the provider does not answer.
 //!
 //! The file is written under another name, flushed to the disk, and renamed, so it is complete whenever it is read.
 
@@ -63,7 +63,7 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// The file at `path`, for services below `prefix`. It need not exist yet.
+    /// The file at `path`, for services of this provider (`ClusterConfig::identity`). It need not exist yet.
     #[must_use]
     pub fn new(path: &Path, prefix: &str) -> Self {
         Self { path: path.into(), prefix: prefix.into() }
@@ -75,7 +75,7 @@ impl StateFile {
         &self.path
     }
 
-    /// The services that were saved last; `None` if there is no file, or if it is one of another prefix.
+    /// The services that were saved last; `None` if there is no file, or if it is one of another provider.
     ///
     /// # Errors
     /// The file cannot be read, or contains something else.

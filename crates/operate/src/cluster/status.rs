@@ -17,7 +17,7 @@ pub struct Status {
     pub seen: u64,
     /// Why the newest generation is not in use, if the node has refused it.
     pub error: Option<String>,
-    /// Whether the services in use are those of a file on the node, because etcd had none that could be used at its start.
+    /// Whether the services in use are those of a file on the node, because the provider had none that could be used at its start.
     pub is_from_file: bool,
     /// A checksum of services and tables in hexadecimal, without health: equal on nodes of one generation.
     pub checksum: String,
@@ -29,6 +29,12 @@ pub struct Status {
     pub backends: usize,
     /// The number of backends that are up.
     pub backends_up: usize,
+    /// A number that is drawn at each start: it tells two instances of one name from each other.
+    #[serde(default)]
+    pub instance: String,
+    /// Whether another instance writes its status under the same name.
+    #[serde(default)]
+    pub has_namesake: bool,
     /// When the node wrote this, in seconds since 1970-01-01 by its own clock.
     pub at: u64,
 }
@@ -36,7 +42,7 @@ pub struct Status {
 impl Status {
     /// The status of this node, without a date.
     #[must_use]
-    pub fn of(node: &str, view: &View, hub: &Hub) -> Self {
+    pub fn of(node: &str, instance: &str, view: &View, hub: &Hub) -> Self {
         let states = hub.states();
         let backends = || states.iter().flat_map(|state| &state.backends);
         let is_down = |state: &&flowyard_lb::ServiceState| {
@@ -54,6 +60,8 @@ impl Status {
             services_down: down.collect(),
             backends: backends().count(),
             backends_up: backends().filter(|backend| backend.is_up).count(),
+            instance: instance.into(),
+            has_namesake: view.has_namesake,
             at: 0,
         }
     }

@@ -13,7 +13,10 @@ use super::status::Status;
 use super::watch::Watch;
 use super::*;
 
+mod document;
+mod kubernetes;
 mod stand_in;
+mod web;
 
 use stand_in::StandIn;
 
@@ -37,6 +40,10 @@ fn config(endpoints: &[String], more: &str) -> ClusterConfig {
 
 fn poller(endpoints: &[String]) -> Poller {
     Poller::new(Etcd::new(&config(endpoints, ""), clock()).unwrap(), "/flowyard")
+}
+
+fn provider(endpoints: &[String]) -> Provider {
+    Provider::new(&config(endpoints, ""), clock()).unwrap()
 }
 
 /// What a poll finds, which must be new.
@@ -270,23 +277,70 @@ fn a_refused_generation_is_offered_again_when_the_file_has_changed() {
     assert_eq!(cluster.take(), Some(snapshot(6, &["z"])));
 }
 
+/// A thread that watches etcd as node `lb1`, and does not run by itself.
+fn watch(etcd: &StandIn, instance: &str, state: &StateFile, shared: &Arc<Cluster>) -> Watch {
+    let hub = Arc::new(Hub::new(Control::new(Vec::new(), 251, 1).unwrap()));
+    let watched = WatcherSettings {
+        node: "lb1".into(),
+        instance: instance.into(),
+        provider: provider(&[etcd.url()]),
+        every: Duration::from_secs(1),
+        state: state.clone(),
+        saved: None,
+        unix: Box::new(|| 1000),
+    };
+    Watch::new(watched, hub, Arc::clone(shared))
+}
+
+#[test]
+fn two_nodes_of_one_name_are_noticed() {
+    let etcd = StandIn::start();
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = ["1", "2"].map(|instance| {
+        let state = StateFile::new(&folder.path().join(instance), "/flowyard");
+        let shared = Arc::<Cluster>::default();
+        (watch(&etcd, instance, &state, &shared), shared)
+    });
+    let [(mut one, of_one), (mut two, of_two)] = nodes;
+    let second = 1_000_000_000;
+    let have = || (of_one.view().has_namesake, of_two.view().has_namesake);
+    let fleet = || {
+        let mut client = Etcd::new(&config(&[etcd.url()], ""), clock()).unwrap();
+        Fleet::read(&mut client, &config(&[etcd.url()], ""), 1001).unwrap()
+    };
+    for (node, shared) in [(&mut one, &of_one), (&mut two, &of_two)] {
+        node.step(0);
+        shared.used(shared.take().unwrap());
+    }
+    // A restart replaces the status of the run before it, and is no second node.
+    two.step(6 * second);
+    two.step(12 * second);
+    assert!(fleet().agrees && have() == (false, false));
+    // The first one is still there, and each sees what the other has written.
+    one.step(13 * second);
+    assert_eq!(have(), (true, false));
+    two.step(18 * second);
+    for at in 19..40 {
+        two.step(at * second);
+        one.step(at * second);
+        assert_eq!(have(), (true, true), "{at}");
+    }
+    let seen = fleet();
+    assert!(!seen.agrees && seen.nodes[0].state.name() == "ambiguous", "{seen:?}");
+    // One of them ends.
+    (40..70).for_each(|at| drop(two.step(at * second)));
+    assert!(!of_two.view().has_namesake && fleet().agrees);
+}
+
 #[test]
 fn the_thread_reports_and_saves_what_is_in_use() {
     let etcd = StandIn::start();
     let folder = tempfile::tempdir().unwrap();
     let state = StateFile::new(&folder.path().join("services.json"), "/flowyard");
     let shared = Arc::<Cluster>::default();
-    let hub = Arc::new(Hub::new(Control::new(Vec::new(), 251, 1).unwrap()));
-    let watched = WatcherSettings {
-        node: "lb1".into(),
-        poller: poller(&[etcd.url()]),
-        every: Duration::from_secs(1),
-        state: state.clone(),
-        saved: None,
-        unix: Box::new(|| 1000),
-    };
     shared.used(snapshot(0, &[]));
-    let mut thread = Watch::new(watched, Arc::clone(&hub), Arc::clone(&shared));
+    let mut thread = watch(&etcd, "1", &state, &shared);
+    let hub = Hub::new(Control::new(Vec::new(), 251, 1).unwrap());
     let status = || serde_json::from_str::<Status>(&etcd.get("/flowyard/status/lb1")).unwrap();
     let second = 1_000_000_000;
     thread.step(0);
@@ -330,17 +384,17 @@ fn the_first_services_are_waited_for_but_not_for_ever() {
     etcd.put(WEB, "a");
     let clock = clock();
     let (mut asked, found) =
-        first_poll(&poller(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
+        first_poll(&provider(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
     assert!(matches!(found, Found::New(_)));
     assert_eq!(asked.poll().unwrap(), None, "what was found is not new any more");
     etcd.answer_with(Some("no"));
     let began = clock();
-    let why = first_poll(&poller(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();
+    let why = first_poll(&provider(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();
     assert!(why.contains("not HTTP/1"), "{why}");
     assert!((300_000_000..20_000_000_000).contains(&(clock() - began)));
     // A server that accepts and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let why = first_poll(&poller(&[url]), &clock, Duration::from_millis(100)).unwrap_err();
+    let why = first_poll(&provider(&[url]), &clock, Duration::from_millis(100)).unwrap_err();
     assert_eq!(why, "no answer within 100 ms");
 }

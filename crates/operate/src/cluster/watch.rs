@@ -1,4 +1,4 @@
-//! The thread that talks to etcd: it offers new services, saves those in use, and writes the status of the node.
+//! The thread that talks to the provider: it offers new services, saves those in use, and writes the status of the node.
 
 use std::io;
 use std::sync::Arc;
@@ -9,12 +9,15 @@ use flowyard_frame::Nanos;
 use flowyard_lb::Hub;
 use flowyard_yard::{Clock, Handle};
 
-use super::poll::Found;
+use super::found::Found;
 use super::status::Status;
-use super::{Cluster, EtcdError, Poller, Snapshot, StateFile, View};
+use super::{Cluster, Provider, Snapshot, StateFile, View};
 
 /// The time between two statuses if nothing changes.
 const HEARTBEAT: Nanos = 5_000_000_000;
+
+/// The time for which a status of another instance of the same name is remembered.
+const NAMESAKE: Nanos = 3 * HEARTBEAT;
 
 /// Seconds since 1970-01-01.
 pub type UnixClock = Box<dyn Fn() -> u64 + Send>;
@@ -23,8 +26,10 @@ pub type UnixClock = Box<dyn Fn() -> u64 + Send>;
 pub struct WatcherSettings {
     /// The name of this node.
     pub node: String,
+    /// A number that no other instance has drawn.
+    pub instance: String,
     /// Where new services come from.
-    pub poller: Poller,
+    pub provider: Provider,
     /// The time between two polls.
     pub every: Duration,
     /// Where the services in use are saved.
@@ -38,29 +43,29 @@ pub struct WatcherSettings {
 /// The time between two attempts at the start.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Asks etcd for the services at the start of an instance, for at most this long, and returns the poller that has them.
+/// Asks for the services at the start of an instance, for at most this long, and returns the provider that has them.
 ///
 /// # Errors
 /// Why there are none.
 pub fn first_poll(
-    poller: &Poller,
+    provider: &Provider,
     clock: &Clock,
     patience: Duration,
-) -> Result<(Poller, Found), String> {
+) -> Result<(Provider, Found), String> {
     let (send, receive) = std::sync::mpsc::channel();
-    let mut poller = poller.clone();
+    let mut provider = provider.clone();
     let ask = move || {
         loop {
-            let polled = poller.poll();
+            let polled = provider.poll();
             let is_last = matches!(polled, Ok(Some(_)));
-            let found = polled.map(|found| found.map(|found| (poller.clone(), found)));
+            let found = polled.map(|found| found.map(|found| (provider.clone(), found)));
             if send.send(found).is_err() || is_last {
                 return;
             }
             thread::sleep(PAUSE);
         }
     };
-    // It waits for names and for etcd, which is bounded by giving up on it.
+    // It waits for names and for the server, which is bounded by giving up on it.
     let thread = thread::Builder::new().name("cluster".into()).spawn(ask);
     thread.map_err(|error| error.to_string())?;
     let until = clock().saturating_add(patience.as_nanos() as Nanos);
@@ -70,7 +75,7 @@ pub fn first_poll(
         match receive.recv_timeout(Duration::from_nanos(left)) {
             Ok(Ok(Some(found))) => return Ok(found),
             Ok(Ok(None)) => {}
-            Ok(Err(error)) => why = error.to_string(),
+            Ok(Err(error)) => why = error,
             Err(_) => return Err(why),
         }
     }
@@ -114,7 +119,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.end();
-        // A thread that waits for etcd ends with the process.
+        // A thread that waits for the server ends with the process.
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let _ended = thread.join();
         }
@@ -131,6 +136,8 @@ pub(super) struct Watch {
     status: Option<(u64, View, Status)>,
     /// The last status that was written, and when.
     written: Option<(Status, Nanos)>,
+    /// When a status of another instance was seen under the name of this node.
+    met: Option<Nanos>,
     /// Whether an error of polls, of the disk, or of statuses was logged and is not over.
     poll_fails: bool,
     save_fails: bool,
@@ -139,9 +146,20 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
-        let (polled, status, written) = (None, None, None);
+        let (polled, status, written, met) = (None, None, None, None);
         let (poll_fails, save_fails, report_fails) = (false, false, false);
-        Self { watched, hub, shared, polled, status, written, poll_fails, save_fails, report_fails }
+        Self {
+            watched,
+            hub,
+            shared,
+            polled,
+            status,
+            written,
+            met,
+            poll_fails,
+            save_fails,
+            report_fails,
+        }
     }
 
     /// Does what is due, and returns the view on which this was based.
@@ -151,19 +169,21 @@ impl Watch {
             self.polled = Some(now);
             self.poll(now);
         }
-        self.save();
+        // What is reported was saved, although other services may come into use meanwhile.
         let view = self.shared.view();
-        if view.unreachable.is_none() {
+        self.save();
+        if view.unreachable.is_none() && self.watched.provider.keeps_statuses() {
             self.report(&view, now);
         }
-        self.shared.view()
+        view
     }
 
     fn poll(&mut self, now: Nanos) {
-        match self.watched.poller.poll() {
+        self.watched.provider.look_up(&self.shared.lookups());
+        match self.watched.provider.poll() {
             Ok(found) => {
                 if std::mem::take(&mut self.poll_fails) {
-                    tracing::info!("etcd can be read again");
+                    tracing::info!("{} can be read again", self.watched.provider.name());
                 }
                 self.shared.contact(now, None);
                 match found {
@@ -174,16 +194,17 @@ impl Watch {
                     None => {}
                 }
             }
-            Err(error) => self.away(now, &error),
+            Err(why) => self.away(now, why),
         }
     }
 
-    /// etcd cannot be read: this is logged once.
-    fn away(&mut self, now: Nanos, error: &EtcdError) {
+    /// The services cannot be read: this is logged once.
+    fn away(&mut self, now: Nanos, why: String) {
         if !std::mem::replace(&mut self.poll_fails, true) {
-            tracing::warn!("etcd cannot be read, the services in use stay: {error}");
+            let name = self.watched.provider.name();
+            tracing::warn!("{name} cannot be read, the services in use stay: {why}");
         }
-        self.shared.contact(now, Some(error.to_string()));
+        self.shared.contact(now, Some(why));
     }
 
     /// Saves the services in use if they have not been saved.
@@ -199,8 +220,9 @@ impl Watch {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.save_fails, true) {
+                    let name = self.watched.provider.name();
                     tracing::error!(
-                        "a restart without etcd would begin with older services: {error}"
+                        "a restart without {name} would begin with older services: {error}"
                     );
                 }
             }
@@ -215,7 +237,7 @@ impl Watch {
             Some((of, seen, status)) if *of == plan && seen == view => return status.clone(),
             _ => {}
         }
-        let status = Status::of(&self.watched.node, view, &self.hub);
+        let status = Status::of(&self.watched.node, &self.watched.instance, view, &self.hub);
         self.status = Some((plan, view.clone(), status.clone()));
         status
     }
@@ -228,19 +250,41 @@ impl Watch {
         if self.written.as_ref().is_some_and(is_fresh) {
             return;
         }
-        let key = self.watched.poller.key(&format!("status/{}", self.watched.node));
         let plain = status.clone();
         status.at = (self.watched.unix)();
         let text = serde_json::to_string(&status).unwrap_or_default();
-        let done = self.watched.poller.etcd.put(&key, &text);
+        let done = self.watched.provider.report(&self.watched.node, &text);
+        let is_first = self.written.is_none();
         // After an error, too: the next attempt is with the next heartbeat.
         self.written = Some((plain, now));
-        let report_fails = done.is_err();
-        if let Err(error) = done
-            && !self.report_fails
-        {
-            tracing::warn!("the status of this node could not be written: {error}");
+        match done {
+            Ok(old) => {
+                self.report_fails = false;
+                // The first status replaces that of an earlier run.
+                let old = old.as_deref().filter(|_| !is_first);
+                self.compare(old, now);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.report_fails, true) {
+                    tracing::warn!("the status of this node could not be written: {error}");
+                }
+            }
         }
-        self.report_fails = report_fails;
+    }
+
+    /// Finds out whether another instance has written the status of this node a short time ago.
+    fn compare(&mut self, old: Option<&[u8]>, now: Nanos) {
+        let old = old.and_then(|old| serde_json::from_slice::<Status>(old).ok());
+        let WatcherSettings { node, instance, .. } = &self.watched;
+        if old.is_some_and(|old| old.instance != *instance) {
+            self.met = Some(now);
+        }
+        let has_namesake = self.met.is_some_and(|at| now.saturating_sub(at) < NAMESAKE);
+        if has_namesake && !self.shared.view().has_namesake {
+            tracing::error!(
+                "another instance writes its status under the name '{node}': give each machine a 'node' of its own in [cluster]"
+            );
+        }
+        self.shared.namesake(has_namesake);
     }
 }

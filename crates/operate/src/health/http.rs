@@ -89,44 +89,69 @@ fn status(answer: &[u8]) -> Option<u16> {
 
 /// Whether the body of a response, as far as it was received, contains `text`.
 fn contains(answer: &[u8], text: &str) -> bool {
-    response(answer).is_some_and(|(_, body)| {
-        text.is_empty() || body.windows(text.len()).any(|part| part == text.as_bytes())
+    response(answer).is_some_and(|answer| {
+        text.is_empty() || answer.body.windows(text.len()).any(|part| part == text.as_bytes())
     })
 }
 
-/// The status and the body of a response, as far as it was received and without the framing of chunks. `None` if the
-/// head is not complete.
-pub(crate) fn response(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
+/// A response, as far as it was received.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Answer {
+    /// The status code.
+    pub(crate) status: u16,
+    /// The names, in lower case, and the values of the header fields.
+    pub(crate) fields: Vec<(String, String)>,
+    /// The body, without the framing of chunks.
+    pub(crate) body: Vec<u8>,
+    /// Whether the response says where its body ends, and the body was received up to there.
+    pub(crate) is_whole: bool,
+}
+
+impl Answer {
+    /// The value of the first field of this name, which is in lower case.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads a response; `None` if its head is not complete.
+pub(crate) fn response(answer: &[u8]) -> Option<Answer> {
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut response = Response::new(&mut fields);
     let Ok(Status::Complete(head)) = lenient().parse_response(&mut response, answer) else {
         return None;
     };
-    let body = &answer[head..];
-    let field = |name: &str| {
-        let found = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-        found.map(|field| String::from_utf8_lossy(field.value).to_ascii_lowercase())
+    let rest = &answer[head..];
+    let text = |value: &[u8]| String::from_utf8_lossy(value).trim().to_owned();
+    let field = |field: &httparse::Header<'_>| (field.name.to_ascii_lowercase(), text(field.value));
+    let fields = response.headers.iter().map(field).collect();
+    let mut answer = Answer { status: response.code?, fields, body: Vec::new(), is_whole: false };
+    let coding = answer.field("transfer-encoding").map(str::to_ascii_lowercase);
+    let length = answer.field("content-length").map(str::parse::<usize>);
+    (answer.body, answer.is_whole) = match (coding, length) {
+        // They have no body (RFC 9112 section 6.3), and some servers send one.
+        _ if matches!(answer.status, 204 | 304) => (rest.to_vec(), true),
+        (Some(coding), _) if coding.contains("chunked") => dechunk(rest),
+        (None, Some(Ok(length))) => (rest[..length.min(rest.len())].to_vec(), rest.len() >= length),
+        _ => (rest.to_vec(), false),
     };
-    let body = match field("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
-        true => dechunk(body),
-        false => {
-            let length = field("content-length").and_then(|text| text.trim().parse().ok());
-            body[..length.unwrap_or(body.len()).min(body.len())].to_vec()
-        }
-    };
-    Some((response.code?, body))
+    Some(answer)
 }
 
-/// Joins the chunks of a body (RFC 9112 section 7.1), as far as they were received.
-fn dechunk(mut body: &[u8]) -> Vec<u8> {
+/// Joins the chunks of a body (RFC 9112 section 7.1), as far as they were received, and returns whether these are all.
+fn dechunk(mut body: &[u8]) -> (Vec<u8>, bool) {
     let mut all = Vec::with_capacity(body.len());
-    while let Ok(Status::Complete((start, size @ 1..))) = parse_chunk_size(body) {
+    loop {
+        let (start, size) = match parse_chunk_size(body) {
+            Ok(Status::Complete((_, 0))) => return (all, true),
+            Ok(Status::Complete(found)) => found,
+            Ok(Status::Partial) | Err(_) => return (all, false),
+        };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let chunk = &body[start..];
         all.extend_from_slice(&chunk[..size.min(chunk.len())]);
         body = chunk.get(size.saturating_add(2)..).unwrap_or_default();
     }
-    all
 }
 
 #[cfg(test)]
@@ -157,7 +182,23 @@ mod tests {
         for end in 0..chunked.len() {
             let _ = contains(&chunked[..end], "all is well");
         }
-        assert_eq!(dechunk(b"fffffffffffffff\r\nabc"), b"abc");
-        assert_eq!(dechunk(b"-1\r\nabc"), b"");
+        assert_eq!(dechunk(b"fffffffffffffff\r\nabc"), (b"abc".to_vec(), false));
+        assert_eq!(dechunk(b"-1\r\nabc"), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_body_that_was_cut_off_is_known() {
+        let is_whole = |text: &str| response(text.as_bytes()).map(|answer| answer.is_whole);
+        let plain = "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 4\r\n\r\nbody";
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+        for (text, least) in [(plain, plain.len()), (chunked, chunked.len() - 2)] {
+            for end in 0..=text.len() {
+                assert_eq!(is_whole(&text[..end]).unwrap_or(false), end >= least, "{end}");
+            }
+        }
+        assert_eq!(response(plain.as_bytes()).unwrap().field("etag"), Some("\"a\""));
+        assert_eq!(is_whole("HTTP/1.1 200 OK\r\n\r\nbody"), Some(false), "it ends anywhere");
+        assert_eq!(is_whole("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), Some(false));
+        assert_eq!(is_whole("HTTP/1.1 304 Not Modified\r\n\r\n"), Some(true));
     }
 }

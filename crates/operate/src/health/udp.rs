@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use super::deadline::{Deadline, Fault};
 
 /// A UDP socket at a port of its own, for datagrams to `addr`.
-pub(super) fn socket(addr: SocketAddr) -> Result<UdpSocket, Fault> {
+pub(crate) fn socket(addr: SocketAddr) -> Result<UdpSocket, Fault> {
     let any = if addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     UdpSocket::bind(any).map_err(|error| Fault::Cannot(error.to_string()))
 }

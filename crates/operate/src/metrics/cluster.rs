@@ -1,4 +1,4 @@
-//! Metrics of a balancer whose services come from etcd.
+//! Metrics of a balancer whose services come from a provider.
 
 use flowyard_yard::Handle;
 
@@ -22,7 +22,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     gauge(
         "cluster_seen_generation",
         "gauge",
-        "Gives the newest generation of services that was seen in etcd.",
+        "Gives the newest generation of services that was seen.",
         view.seen as f64,
     );
     gauge(
@@ -40,20 +40,26 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     gauge(
         "cluster_from_file",
         "gauge",
-        "Is 1 if the services in use are those of the file on this machine because etcd had none that could be used at the start.",
+        "Is 1 if the services in use are those of the file on this machine because the provider had none that could be used at the start.",
         f64::from(u8::from(view.is_from_file)),
     );
     gauge(
-        "cluster_etcd_up",
+        "cluster_provider_up",
         "gauge",
-        "Is 1 if etcd answered the last request, and 0 if not.",
+        "Is 1 if the provider of services answered the last request, and 0 if not.",
         f64::from(u8::from(view.unreachable.is_none())),
+    );
+    gauge(
+        "cluster_name_taken",
+        "gauge",
+        "Is 1 if another instance writes its status under the name of this node, and 0 if not.",
+        f64::from(u8::from(view.has_namesake)),
     );
     if let Some(at) = view.answered {
         gauge(
-            "cluster_etcd_answer_age_seconds",
+            "cluster_provider_answer_age_seconds",
             "gauge",
-            "Gives the time since the last answer of etcd.",
+            "Gives the time since the last answer of the provider of services.",
             yard.now().saturating_sub(at) as f64 / 1e9,
         );
     }

@@ -118,8 +118,11 @@ impl Fleet {
         command.arg("fleet").arg("--config").arg(&file).arg("--json");
         sys::within(&mut command, &self.site.balancers[0].0);
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+            panic!("{}", String::from_utf8_lossy(&output.stderr));
+        });
+        assert_eq!(output.status.success(), shown["agrees"] == true, "{shown}");
+        shown
     }
 
     /// Waits until both nodes have this state for the newest generation, which is newer than `before`; returns it.

@@ -1,16 +1,15 @@
 //! A stand-in for the JSON gateway of etcd: one member with its keys in memory.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::ServerConfig;
 use serde_json::{Value, json};
+
+use super::web;
 
 /// A key is written as bytes, with the revision of its last change.
 type Keys = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
@@ -37,41 +36,18 @@ pub(super) struct StandIn {
 
 impl StandIn {
     pub(super) fn start() -> Self {
-        Self::serve("http", None)
+        Self::serve(None)
     }
 
     /// With TLS; the authority is `ca.pem` in `folder`, and another one is `other.pem`.
     pub(super) fn start_tls(folder: &Path) -> Self {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".into()]).unwrap();
-        let other = rcgen::generate_simple_self_signed(["127.0.0.1".into()]).unwrap();
-        std::fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
-        std::fs::write(folder.join("other.pem"), other.cert.pem()).unwrap();
-        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider);
-        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
-        Self::serve("https", Some(Arc::new(config)))
+        Self::serve(Some(web::certificate(folder)))
     }
 
-    fn serve(scheme: &str, tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+    fn serve(tls: Option<Arc<ServerConfig>>) -> Self {
         let inner = Arc::new(Mutex::new(Inner { revision: 1, ..Inner::default() }));
         let shared = Arc::clone(&inner);
-        // Ends with the process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, shared, tls) = (stream.unwrap(), Arc::clone(&shared), tls.clone());
-                std::thread::spawn(move || match tls {
-                    None => talk(stream, &shared),
-                    Some(config) => {
-                        let connection = ServerConnection::new(config).unwrap();
-                        talk(StreamOwned::new(connection, stream), &shared);
-                    }
-                });
-            }
-        });
+        let url = web::listen(tls, move |stream| talk(stream, &shared));
         Self { url, inner }
     }
 
@@ -136,7 +112,7 @@ impl StandIn {
 }
 
 /// Answers one request.
-fn talk(mut stream: impl Read + Write, shared: &Mutex<Inner>) {
+fn talk(stream: &mut dyn web::Stream, shared: &Mutex<Inner>) {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut piece = [0; 4096];
@@ -220,7 +196,16 @@ impl Inner {
             return Err((403, "etcdserver: permission denied"));
         }
         match path {
-            "/v3/kv/put" => self.put(bytes(&body["key"]), bytes(&body["value"])),
+            "/v3/kv/put" => {
+                let key = bytes(&body["key"]);
+                let old = self.keys.get(&key).map(|(old, _)| BASE64_STANDARD.encode(old));
+                self.put(key, bytes(&body["value"]));
+                let mut said = json!({ "header": header(self) });
+                if let Some(old) = old.filter(|_| body["prev_kv"] == true) {
+                    said["prev_kv"] = json!({ "key": body["key"], "value": old });
+                }
+                Ok(said)
+            }
             "/v3/kv/txn" if is_write => {
                 let compare = &body["compare"][0];
                 let changed = self.keys.get(&bytes(&compare["key"])).map_or(0, |(_, at)| *at);
@@ -230,18 +215,17 @@ impl Inner {
                     self.put(bytes(&put["key"]), bytes(&put["value"]));
                     return Ok(json!({ "header": header(self), "succeeded": true }));
                 }
-                return Ok(json!({ "header": header(self) }));
+                Ok(json!({ "header": header(self) }))
             }
             "/v3/kv/txn" => {
                 let all = body["success"].as_array().unwrap().iter();
                 let all: Vec<Value> = all
                     .map(|one| json!({ "response_range": self.range(&one["request_range"]) }))
                     .collect();
-                return Ok(json!({ "header": header(self), "succeeded": true, "responses": all }));
+                Ok(json!({ "header": header(self), "succeeded": true, "responses": all }))
             }
-            _ => return Err((404, "Not Found")),
+            _ => Err((404, "Not Found")),
         }
-        Ok(json!({ "header": header(self) }))
     }
 
     fn range(&self, range: &Value) -> Value {
