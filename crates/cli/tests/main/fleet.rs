@@ -20,10 +20,10 @@ flowyard_testkit::tests! {
 }
 
 /// The answer to every request, as a status with fields, and a body.
-type Page = Arc<Mutex<(String, String)>>;
+pub(crate) type Page = Arc<Mutex<(String, String)>>;
 
 /// A server that ends with the test.
-fn serve(body: &str) -> (String, Page) {
+pub(crate) fn serve(body: &str) -> (String, Page) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let page = Arc::new(Mutex::new(("200 OK".to_owned(), body.to_owned())));
@@ -51,7 +51,7 @@ fn serve(body: &str) -> (String, Page) {
     (url, page)
 }
 
-fn service(name: &str, port: u16, backends: &[u8]) -> String {
+pub(crate) fn service(name: &str, port: u16, backends: &[u8]) -> String {
     let mut text = format!(
         "[[service]]\nname = \"{name}\"\nvip = \"192.0.2.10\"\nproto = \"udp\"\nport = {port}\nmode = \"dsr\"\n"
     );
@@ -65,7 +65,7 @@ fn service(name: &str, port: u16, backends: &[u8]) -> String {
 }
 
 /// A balancer without services, whose provider is a document at this URL.
-fn config(url: &str, state: &std::path::Path) -> String {
+pub(crate) fn config(url: &str, state: &std::path::Path) -> String {
     format!(
         r#"
         [[port]]

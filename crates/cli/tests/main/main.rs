@@ -1,6 +1,7 @@
 //! The command as a user runs it, without network interfaces: all commands, their JSON, errors, and operation
 //! of a running instance.
 
+mod alerts;
 mod bad_input;
 mod balance;
 mod bench;
@@ -31,6 +32,7 @@ mod work;
 mod yard;
 
 flowyard_testkit::tests! {
+    mod alerts,
     mod bad_input,
     mod balance,
     mod bench,
