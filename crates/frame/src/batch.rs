@@ -29,7 +29,7 @@ pub struct Frame {
     len: u16,
     /// The receive hash (Toeplitz), 0 until computed.
     pub hash: u32,
-    /// The mark that the adapter set, 0 for none; it stays with the frame until it leaves. It is a hint: whoever reads it
+    /// The mark that the adapter set, 0 for none; it stays with the frame until it leaves. It is a hint: a reader
     /// checks what it names. The mark of the entry that matched is in the action.
     pub mark: u32,
 }

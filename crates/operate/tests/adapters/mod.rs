@@ -63,7 +63,8 @@ fn a_trace_says_what_the_adapter_does_for_a_connection() {
     let adapters = Arc::new(Adapters::new(16));
     adapters.add(0, "west", Box::new(SharedStandIn::new(StandIn::new(limits))), &[0]);
     let (mut frames, mut parts) = (Frames::new(), Parts::default());
-    for (number, packets) in [(1, 3), (2, 3), (3, 1)] {
+    // A connection is offered when it is found in a later batch than the one that opened it.
+    for (number, packets) in [(1, 40), (2, 40), (3, 1)] {
         for packet in 0..packets {
             let flags = if packet == 0 { FlowKey::SYN } else { FlowKey::ACK };
             let data = Build::new(&client(number)).flags(flags).bytes();
