@@ -10,11 +10,11 @@ use std::sync::OnceLock;
 use crate::{Limits, Line};
 use flowyard_config::{Config, Fragment};
 
-/// The file is read, and its service checked, for each of three configurations. A service of 60 bytes has a Maglev table
-/// whose entries are found for the check of its names; the parser of TOML collects the errors of a whole text.
+/// The file is read for each of two configurations, and once more for the first input. The plan of a reload resolves both. A
+/// parser of TOML collects the errors of a whole text before it reports the first.
 pub const LIMITS: Limits = Limits {
-    blocks: Line { input: 400_000, byte: 10_000 },
-    bytes: Line { input: 600_000, byte: 12_000 },
+    blocks: Line { input: 1_500_000, byte: 10_000 },
+    bytes: Line { input: 500_000, byte: 4000 },
 };
 
 /// The file of a machine, which has a service of its own.
