@@ -48,9 +48,13 @@ pub fn ipsec(data: &[u8]) {
     let mode = if form & 2 > 0 { Mode::Tunnel } else { Mode::Transport };
     let suite = if form & 4 > 0 { Suite::AesGcm128 } else { Suite::ChaCha20Poly1305 };
     let is_udp = form & 8 > 0 && mode == Mode::Tunnel;
-    let (out, into) = (sa(mode, suite, is_udp, form & 16 > 0), sa(mode, suite, is_udp, form & 16 > 0));
+    let (out, into) =
+        (sa(mode, suite, is_udp, form & 16 > 0), sa(mode, suite, is_udp, form & 16 > 0));
     if let Kind::Esp(arrived) = esp::kind(data, |port| port == 4500) {
-        assert!(esp::open(&into, &arrived, &mut data.to_vec()).is_err(), "hostile bytes are authentic");
+        assert!(
+            esp::open(&into, &arrived, &mut data.to_vec()).is_err(),
+            "hostile bytes are authentic"
+        );
     }
     let mut hop = data.to_vec();
     let _ = esp::one_hop(&mut hop);
@@ -88,7 +92,10 @@ mod tests {
 
     #[test]
     fn texts_and_packets_are_handled() {
-        let v4 = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1, 0, 7, 0, 9, 0, 8, 0, 0];
+        let v4 = [
+            0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1, 0, 7, 0, 9, 0, 8,
+            0, 0,
+        ];
         for form in 0..32 {
             ipsec(&[&[form][..], TEXT.as_bytes()].concat());
             ipsec(&[&[form][..], &v4].concat());

@@ -82,7 +82,9 @@ pub fn provider(bytes: &[u8]) {
             assert_eq!(services[0], old.services().expect("they were checked")[0]);
             assert_eq!(services.len() == 1, is_empty, "what has no service is known");
             assert!(!new.runs_commands(), "a provider does not run programs");
-            let plan = old.reload(&new).expect("services need no restart, with a port that carries nothing");
+            let plan = old
+                .reload(&new)
+                .expect("services need no restart, with a port that carries nothing");
             assert_eq!(plan.tables, flowyard_yard::Reload::default());
             assert_eq!(plan.services.is_none(), is_empty);
         }

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
 use flowyard_flow::table::{Exact, Marked, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
@@ -27,10 +26,10 @@ use crate::blueprint::{
 };
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
-    Core, Entry, Exit, Hold, Learner, Observers, Rebalance, Server, Stage, Turns, order_behind,
+    Core, Entry, Exit, Hold, Observers, Rebalance, Server, Stage, Turns, order_behind,
 };
 use crate::counters::{Board, Counters};
-use crate::elephants::{Decider, Decisions, Sampling};
+use crate::elephants::Decisions;
 use crate::front::{Drains, Front, Gate};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Fan, Place, Places};
@@ -40,6 +39,10 @@ use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::trace::Tracer;
 use crate::work::Work;
+
+mod learners;
+
+use learners::{learners, learnt_entries, watch_elephants};
 
 /// What the engine is made of besides its blueprint: the bodies of ports, works and learners.
 pub struct Parts {
@@ -319,7 +322,7 @@ fn core(
             open: None,
             service,
         },
-        learners: learners(plan, id, !exits.is_empty(), entry.cache, parts),
+        learners: learners(plan, id, !exits.is_empty(), entry.cache, &mut parts.learn),
         entry,
         refused: Vec::with_capacity(4),
         exits,
@@ -437,76 +440,4 @@ fn entry(
         pressed: false,
         rebalance,
     })
-}
-
-/// The sampler of a core for the elephant detector, and on one core the detector itself.
-fn watch_elephants(
-    plan: &Blueprint,
-    core: &mut Core,
-    log: &Decisions,
-    marking: Option<&Arc<dyn Front>>,
-) {
-    let Some(elephants) = &plan.elephants else { return };
-    let entries = core.entry.steer.spread.entries();
-    let seed = plan.secret.key("sampler") ^ u64::from(core.id) << 32;
-    let sizes = (entries.len(), plan.queues.len());
-    let sampling = Sampling::new(elephants, sizes, plan.home(core.id), seed);
-    if core.id == elephants.core {
-        let mut decider = Decider::new(plan, elephants, entries, log.clone());
-        if let Some(front) = marking {
-            decider.set_marks(Arc::clone(front), plan.ports.len() as u16);
-        }
-        core.decider = Some(Box::new(decider));
-    }
-    core.observers.sampling = Some(Box::new(sampling));
-}
-
-/// The capacity of the learnt table: every core that teaches has a share of it.
-fn learnt_entries(plan: &Blueprint) -> usize {
-    match plan.learn {
-        Some(LearnPlan::Atr(settings)) => {
-            let teachers: usize = plan.ports.iter().map(|port| port.cores.len()).sum();
-            settings.entries.saturating_mul(teachers)
-        }
-        Some(LearnPlan::Rfs(settings)) => settings.entries.saturating_mul(plan.cores.into()),
-        Some(LearnPlan::Cache(settings)) => settings.entries,
-        None => 8192,
-    }
-}
-
-/// Learners of core `id`; each writes the tables of all cores that receive.
-fn learners(
-    plan: &Blueprint,
-    id: u16,
-    transmits: bool,
-    cache: Option<FlowKey>,
-    parts: &mut Parts,
-) -> Vec<Learner> {
-    let teaches = plan.receivers();
-    let learner = |stage, home, learn| {
-        let (teaches, edits) = (teaches.clone(), Vec::with_capacity(256));
-        Learner { stage, learn, home, teaches, edits }
-    };
-    let mut all = Vec::new();
-    match (plan.learn, plan.home(id), cache) {
-        (Some(LearnPlan::Atr(settings)), Some(home), _) if transmits => {
-            let atr = Atr::new(plan.queues.len() as u16, settings, plan.secret.key("atr"));
-            all.push(learner(Stage::Tx, home, Box::new(atr)));
-        }
-        (Some(LearnPlan::Rfs(settings)), Some(home), _) => {
-            let rfs = Rfs::new(settings, plan.secret.key("rfs").wrapping_add(id.into()));
-            all.push(learner(Stage::Work, home, Box::new(rfs)));
-        }
-        (Some(LearnPlan::Cache(settings)), _, Some(mask)) if transmits => {
-            let cache = Box::new(Cache::new(settings, &mask, plan.secret.key("cache")));
-            // Its own core alone: by mail, edits could come after a change of the rules.
-            all.push(Learner { teaches: vec![id], ..learner(Stage::Rules, id, cache) });
-        }
-        _ => {}
-    }
-    let (mine, others): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut parts.learn).into_iter().partition(|learner| learner.0 == id);
-    parts.learn = others;
-    all.extend(mine.into_iter().map(|(_, stage, home, learn)| learner(stage, home, learn)));
-    all
 }
