@@ -4,8 +4,7 @@
 //!  ID | RD | 1 question: NAME, TYPE, IN ──> server ──> same ID and question, QR, RCODE, records
 //! ```
 //!
-//! Written here and not taken from a library, because five types of records are needed and `hickory-proto` brings forty
-//! crates, among them an asynchronous runtime's.
+//! Written here and not taken from a library: see docs/decisions/0080-providers-of-services.md.
 //!
 //! Invariants: a message that is not a response to the query is none; reading a name ends, because each pointer leads to
 //! bytes before all that were read of the name.
