@@ -31,6 +31,7 @@ pub(super) fn dpdk(ci: &mut Ci) -> Result<()> {
     for tests in [
         "test -p flowyard-dpdk --features dpdk --test main",
         "test -p flowyard-config --features dpdk --test dpdk",
+        "test -p flowyard-config --features dpdk --test main eventdev",
         "test -p flowyard-bench --features dpdk --lib eventdev",
         "test -p flowyard-bench --features dpdk --test eventdev",
     ] {

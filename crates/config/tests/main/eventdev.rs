@@ -37,7 +37,7 @@ fn dpdk_starts() -> Result<(), String> {
 
 #[cfg(not(feature = "dpdk"))]
 fn dpdk_starts() -> Result<(), String> {
-    Err("built without the feature dpdk".into())
+    Err("the feature dpdk".into())
 }
 
 thread_local! {
