@@ -21,7 +21,7 @@ pub mod sys;
 pub mod traffic;
 
 pub use line::{Kind, Line, Plan, ips};
-pub use net::{Net, alone};
+pub use net::{Net, alone, pings};
 
 /// A clock that counts nanoseconds from now.
 #[allow(clippy::disallowed_methods, reason = "live tests use the real clock")]

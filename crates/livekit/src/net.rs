@@ -130,6 +130,16 @@ impl Net {
     }
 }
 
+/// The command that sends `count` requests at once and waits for all answers; its arguments end with the address.
+///
+/// After its last request, `ping` waits for an interval or for twice the longest round trip, whichever is longer, and
+/// for `-W` only if nothing was answered. With a short interval it misses the last answers of a busy machine, so the
+/// interval is five seconds here. It ends at once when every request is answered.
+#[must_use]
+pub fn pings(count: u32) -> String {
+    format!("ping -n -c {count} -l {count} -i 5 -W 5")
+}
+
 /// A lock for tests that must not run at the same time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());

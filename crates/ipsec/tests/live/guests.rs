@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flowyard_ipsec::{Sa, SaConfig, esp, xfrm};
-use flowyard_livekit::Net;
 use flowyard_livekit::guest::{self, Extra, Guest, Image};
+use flowyard_livekit::{Net, pings};
 use flowyard_testkit::note;
 
 use crate::yard::{MAC, Yard};
@@ -239,7 +239,7 @@ impl Hosts {
 
     /// Sends this many pings through the tunnel. Returns how many were answered.
     fn ping(&self, to: &str, count: u32, more: &str) -> u32 {
-        let output = self.client.run(&format!("ping -n -c {count} -i 0.02 -W 5 {more} {to}"));
+        let output = self.client.run(&format!("{} {more} {to}", pings(count)));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let received = text.split(" received").next().and_then(|text| text.rsplit(' ').next());
         received.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))

@@ -14,7 +14,7 @@ use super::modes::answers;
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::net::{Net, alone};
+use flowyard_livekit::net::{Net, alone, pings};
 
 flowyard_testkit::tests! {
     next_hops_are_asked_for_dsr,
@@ -69,7 +69,7 @@ fn asked(mode: Mode, kind: &'static str) {
     }
     answers(&site.client);
     for vip in super::site::VIPS {
-        let said = site.client.sh(&format!("ping -c 3 -i 0.2 -W 20 {vip}"));
+        let said = site.client.sh(&format!("{} {vip}", pings(3)));
         assert!(said.contains(" 0% packet loss"), "{said}");
     }
     works(&site);

@@ -14,7 +14,7 @@ use flowyard_testkit::Build;
 use crate::run::programs::Yard;
 use crate::yard::wait_until;
 use flowyard_livekit::line::ips;
-use flowyard_livekit::net::Net;
+use flowyard_livekit::net::{Net, pings};
 use flowyard_livekit::traffic::{Datagrams, stream};
 use flowyard_testkit::harness::{self, Need};
 
@@ -49,8 +49,7 @@ pub(crate) fn ping(yard: &Yard) {
                 .a
                 .sh(&format!("ip neigh flush dev {}; ip -6 neigh flush dev {0}", yard.line.near()));
         }
-        // After the last request, ping waits for an interval or twice the longest round trip, not for -W.
-        let said = yard.line.a.sh(&format!("ping -c 5 -i 0.2 -W 20 {to}"));
+        let said = yard.line.a.sh(&format!("{} {to}", pings(5)));
         let hops = if yard.routes { "ttl=63" } else { "ttl=64" };
         assert_eq!(said.matches(hops).count(), 5, "{said}");
         yard.line.ping(to, "-W 20 -s 4000");

@@ -2,7 +2,7 @@
 
 use super::{Star, ask, ends, ip, says};
 use crate::yard::wait_until;
-use flowyard_livekit::net::alone;
+use flowyard_livekit::net::{alone, pings};
 use flowyard_livekit::traffic::stream;
 
 flowyard_testkit::tests! {
@@ -31,7 +31,7 @@ fn flows_by_hand() {
 
     // The flow counts exactly five requests.
     says(&live, "add-flow", &["priority=9,icmp,nw_src=10.9.0.1,nw_dst=10.9.0.2,actions=output:2"]);
-    star.hosts[0].sh("ping -n -c 5 -i 0.02 -W 20 10.9.0.2");
+    star.hosts[0].sh(&format!("{} 10.9.0.2", pings(5)));
     let dump = says(&live, "dump-flows", &["icmp"]);
     assert!(dump.contains("n_packets=5, n_bytes=490,"), "{dump}");
     says(&live, "mod-flows", &["icmp,actions=drop"]);
@@ -45,7 +45,7 @@ fn flows_by_hand() {
     let back = "priority=9,ip,in_port=2,nw_dst=10.9.0.1,actions=mod_nw_src:10.9.0.99,output:1";
     says(&live, "add-flow", &[there]);
     says(&live, "add-flow", &[back]);
-    let said = star.hosts[0].sh("ping -n -c 3 -i 0.02 -W 20 10.9.0.99");
+    let said = star.hosts[0].sh(&format!("{} 10.9.0.99", pings(3)));
     assert_eq!(said.matches("from 10.9.0.99").count(), 3, "{said}");
     translated_stream(&star);
     says(&live, "del-flows", &["ip"]);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{Controller, Star, ends, ip, path, program, says, text};
 use crate::yard::{Live, wait_until};
-use flowyard_livekit::net::alone;
+use flowyard_livekit::net::{alone, pings};
 use flowyard_livekit::traffic::stream;
 
 flowyard_testkit::tests! {
@@ -250,7 +250,7 @@ dps:
     let near = |line: &str| star.hosts[0].run(line).status.success();
     wait_until("the router answers", || near("ping -n -c 1 -W 1 10.1.0.254"));
     wait_until("the router knows the way", || near("ping -n -c 1 -W 1 10.2.0.4"));
-    let said = star.hosts[0].sh("ping -n -c 5 -i 0.05 -W 20 10.2.0.4");
+    let said = star.hosts[0].sh(&format!("{} 10.2.0.4", pings(5)));
     assert_eq!(said.matches("ttl=63").count(), 5, "{said}");
     stream(&star.hosts[0], &star.hosts[3], [10, 2, 0, 4].into(), 8 << 20);
     faucet.is_content();
