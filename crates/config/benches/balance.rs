@@ -40,6 +40,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         port: None,
         weight: 1,
         drain: false,
+        backup: false,
         exit: Exit { port: 0, src: [2; 6], dst: [4; 6], via: None },
         server_id: Vec::new(),
     };

@@ -70,6 +70,7 @@ impl Config {
             port: backend.port,
             weight: backend.weight,
             drain: backend.drain,
+            backup: backend.backup,
             exit: self.exit(&backend.exit, Some(addr))?,
             server_id,
         })

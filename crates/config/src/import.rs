@@ -90,6 +90,7 @@ struct Backend {
     addr: IpAddr,
     port: u16,
     weight: u32,
+    backup: bool,
 }
 
 /// A health check: the keys of `[service.check]` as they are written.
@@ -215,11 +216,14 @@ impl Service {
         }
         // Only these modes translate the port.
         let translates = matches!(self.mode, "dnat" | "fullnat");
-        for Backend { addr, port, weight } in &self.backends {
+        for Backend { addr, port, weight, backup } in &self.backends {
             let named = quoted(&name(*addr, *port));
             writeln!(to, "\n[[service.backend]]\nname = {named}\naddr = \"{addr}\"")?;
             if translates && *port != 0 && *port != self.port {
                 writeln!(to, "port = {port}")?;
+            }
+            if *backup {
+                writeln!(to, "backup = true")?;
             }
             writeln!(to, "weight = {weight}\nexit = {{ port = {} }}", quoted(exit))?;
         }

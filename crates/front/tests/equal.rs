@@ -118,6 +118,7 @@ impl Case {
             port: self.port,
             weight: 1,
             drain: false,
+            backup: false,
             exit,
             server_id: Vec::new(),
         };

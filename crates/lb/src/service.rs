@@ -101,6 +101,8 @@ pub struct Backend {
     pub weight: u32,
     /// If set, the backend gets no new connections whatever its weight; existing ones stay.
     pub drain: bool,
+    /// Whether the backend gets new connections only while no other backend of the service accepts any.
+    pub backup: bool,
     /// The port and MAC addresses for packets to this backend.
     pub exit: Exit,
     /// The server ID in QUIC connection IDs; empty if the service does not route QUIC.

@@ -129,6 +129,8 @@ struct Checks {
     known: BTreeMap<u32, Known>,
     /// Services without a backend that is up.
     down: HashSet<String>,
+    /// Services whose new connections go to backups.
+    on_backups: HashSet<String>,
     jobs: Sender<Job>,
     /// The other end of `jobs`, which the probers share.
     take_job: Arc<Mutex<Receiver<Job>>>,
@@ -157,6 +159,7 @@ impl Checks {
             generation: 0,
             known: BTreeMap::new(),
             down: HashSet::new(),
+            on_backups: HashSet::new(),
             jobs,
             take_job: Arc::new(Mutex::new(take_job)),
             send_done,
@@ -224,6 +227,7 @@ impl Checks {
         self.hub.retain_reports(|backend| known.contains_key(&backend));
         self.known = known;
         self.log_down(&states);
+        self.log_backups(&states);
     }
 
     /// Logs the services whose last backend went down, and those that have a backend again.
@@ -255,6 +259,26 @@ impl Checks {
             }
         }
         self.down = down;
+    }
+
+    /// Logs the services whose new connections go to backups now, and those of which they do not any more.
+    fn log_backups(&mut self, states: &[ServiceState]) {
+        let uses_backups = |state: &&ServiceState| {
+            let mut all = state.service.backends.iter().zip(&state.backends);
+            all.any(|(described, is)| described.backup && is.weight > 0)
+        };
+        let now: HashSet<String> =
+            states.iter().filter(uses_backups).map(|state| state.service.name.clone()).collect();
+        for service in now.difference(&self.on_backups) {
+            tracing::warn!(
+                service,
+                "new connections of the service go to its backups: no other backend accepts any"
+            );
+        }
+        for service in self.on_backups.difference(&now) {
+            tracing::info!(service, "new connections of the service no longer go to its backups");
+        }
+        self.on_backups = now;
     }
 
     /// Records a result, and returns the change of state if there is one.

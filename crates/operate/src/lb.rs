@@ -133,6 +133,7 @@ fn backend(
         state: state(described, is).into(),
         since_s: seconds(is.since),
         manually_drained: is.drained,
+        is_backup: described.backup,
         configured_weight: described.weight,
         manual_weight: is.set_weight,
         weight: f64::from(is.weight) / 100.0,
@@ -156,6 +157,7 @@ fn state(described: &Backend, is: &BackendState) -> &'static str {
     match is {
         _ if !is.is_up => "down",
         _ if is.drained || described.drain || weight == 0 => "drained",
+        _ if described.backup && is.weight == 0 => "standby",
         _ if is.weight < weight.saturating_mul(100) => "starting",
         _ => "up",
     }
@@ -281,6 +283,10 @@ fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> 
             Some("the configuration drains the backend with 'drain = true'".into())
         }
         (_, "drained") if !is.drained => Some("the weight of the backend is 0".into()),
+        (_, "standby") => Some(
+            "a backup gets new connections only while no other backend of the service accepts any"
+                .into(),
+        ),
         (false, _) => Some("the backend is down until its health checks pass".into()),
         _ => None,
     };

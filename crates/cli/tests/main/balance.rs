@@ -13,6 +13,7 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     a_backend_that_does_not_answer_is_down_until_it_does,
+    a_backup_is_used_while_no_other_backend_is_up,
     a_check_that_cannot_run_is_reported_once,
     checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
     what_is_counted_is_shown_and_exported,
@@ -128,6 +129,36 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     yard.wait_for_log("backend is up");
     yard.wait_for_log("the service is up again (1 of 2 backends)");
     drop(listener);
+}
+
+fn a_backup_is_used_while_no_other_backend_is_up() {
+    let listen = |address| TcpListener::bind(address).unwrap();
+    let first = listen("127.0.0.1:0");
+    let port = first.local_addr().unwrap().port();
+    let _second = TcpListener::bind(("127.0.0.2", port)).unwrap();
+    let check = format!("kind = \"tcp\"\nport = {port}\ninterval_ms = 50\nfall = 2\nrise = 2");
+    let backup = format!("{B}\nbackup = true");
+    let yard = Yard::start(&config(&check, &[A, &backup]), &[]);
+    let states = |wanted: [&str; 2]| {
+        service(&yard, "dns", |dns| {
+            [0, 1].map(|at| dns["backends"][at]["state"].as_str().unwrap()) == wanted
+        })
+    };
+    let dns = states(["up", "standby"]);
+    let backup = &dns["backends"][1];
+    assert_eq!((&backup["is_backup"], &backup["weight"]), (&true.into(), &0.0.into()), "{dns}");
+    drop(first);
+    let log = yard.wait_for_log("new connections of the service go to its backups");
+    assert!(!log.contains("every backend of the service is down"), "{log}");
+    states(["down", "up"]);
+    let flow = "udp 10.1.1.1:9 > 192.0.2.10:53";
+    let trace = yard.json(&["lb", "trace", flow]);
+    assert_eq!(trace["backend"], "b", "{trace}");
+    let said = yard.ask(&["lb", "trace", flow]);
+    assert!(said.contains("it is a backup: no other backend accepts new connections"), "{said}");
+    let _first = wait("the port", || TcpListener::bind(("127.0.0.1", port)).ok());
+    yard.wait_for_log("new connections of the service no longer go to its backups");
+    states(["up", "standby"]);
 }
 
 fn a_check_that_cannot_run_is_reported_once() {

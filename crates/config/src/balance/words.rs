@@ -213,6 +213,9 @@ pub struct BackendConfig {
     /// Whether it gets no new connections.
     #[serde(default)]
     pub drain: bool,
+    /// Whether it gets new connections only while no other backend of the service accepts any.
+    #[serde(default)]
+    pub backup: bool,
     /// The port and next hop towards it.
     pub exit: ExitConfig,
     /// Its server ID in QUIC connection IDs, in hexadecimal.

@@ -204,7 +204,7 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
         imported.note(line, format!("server {addr} is left out: it has mode \"{mode}\", and service '{name}' has mode \"{first}\" by its first server"));
         return Ok(());
     }
-    service.backends.push(Backend { addr, port, weight: heavy });
+    service.backends.push(Backend { addr, port, weight: heavy, backup: false });
     if port != of && !matches!(mode, "dnat") && port != 0 {
         imported.note(
             line,

@@ -257,21 +257,18 @@ fn services(
                 let what = format!("persistence of {} s", statement.value(1).unwrap_or("360"));
                 persistence(imported, line, &mut service, &what);
             }
-            "real_server" => {}
+            // Below, when the mode of the service is known.
+            "real_server" | "sorry_server" => {}
             // They describe what flowyard does in any case.
             "alpha" | "ip_family" => {}
-            "sorry_server" => {
-                let at = statement.words[1..].join(" ");
-                imported.note(
-                    line,
-                    format!("the sorry_server {at} is left out: flowyard has no backup servers"),
-                );
-            }
             key => imported.note(line, format!("'{key}' of a virtual_server is left out")),
         }
     }
     for statement in server.block().iter().filter(|statement| statement.key() == "real_server") {
         real_server(imported, &mut service, statement, period)?;
+    }
+    for statement in server.block().iter().filter(|statement| statement.key() == "sorry_server") {
+        sorry_server(imported, &mut service, statement)?;
     }
     for &(vip, port) in ends {
         imported.services.push(Service { vip, port, ..service.clone() });
@@ -297,6 +294,40 @@ fn protocol(statement: &Statement) -> Result<&'static str, ImportError> {
     }
 }
 
+/// The server that gets the connections while no other server is up: a backup.
+fn sorry_server(
+    imported: &mut Imported,
+    service: &mut Service,
+    server: &Statement,
+) -> Result<(), ImportError> {
+    let (addr, port) = end(server, 1)?;
+    if addr.is_loopback() {
+        let what =
+            format!("the sorry_server {addr} is left out: a backend cannot be the balancer itself");
+        imported.note(server.line, what);
+        return Ok(());
+    }
+    let what = format!(
+        "the sorry_server {addr} becomes a backup, which is checked like the other backends"
+    );
+    imported.note(server.line, what);
+    keeps_port(imported, service, server, (addr, port));
+    service.backends.push(Backend { addr, port, weight: 1, backup: true });
+    Ok(())
+}
+
+/// Reports a port that the mode of the service does not change.
+fn keeps_port(imported: &mut Imported, service: &Service, server: &Statement, to: (IpAddr, u16)) {
+    let (addr, port) = to;
+    if port != service.port && port != 0 && service.mode != "dnat" {
+        let (key, mode) = (server.key(), service.mode);
+        let what = format!(
+            "port {port} of {key} {addr} is left out: mode \"{mode}\" does not change the port"
+        );
+        imported.note(server.line, what);
+    }
+}
+
 fn real_server(
     imported: &mut Imported,
     service: &mut Service,
@@ -304,7 +335,7 @@ fn real_server(
     period: Option<u64>,
 ) -> Result<(), ImportError> {
     let (addr, port) = end(server, 1)?;
-    let mut backend = Backend { addr, port, weight: 1 };
+    let mut backend = Backend { addr, port, weight: 1, backup: false };
     for statement in server.block() {
         let line = statement.line;
         match statement.key() {
@@ -323,9 +354,7 @@ fn real_server(
             key => imported.note(line, format!("'{key}' of real_server {addr} is left out")),
         }
     }
-    if port != service.port && port != 0 && service.mode != "dnat" {
-        imported.note(server.line, format!("port {port} of real_server {addr} is left out: mode \"{}\" does not change the port", service.mode));
-    }
+    keeps_port(imported, service, server, (addr, port));
     service.backends.push(backend);
     Ok(())
 }

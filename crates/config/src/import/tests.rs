@@ -112,7 +112,7 @@ virtual_server 192.0.2.1 80 {
     lb_kind NAT
     protocol TCP
     persistence_timeout 50
-    sorry_server 127.0.0.1 80
+    sorry_server 10.0.1.9 8081
     real_server 10.0.1.1 8080 {
         weight 3
         inhibit_on_failure
@@ -147,7 +147,7 @@ virtual_server group dns {
 fn the_virtual_servers_of_keepalived_become_services() {
     let imported = read(KEEPALIVED, Format::Keepalived).unwrap();
     let text = imported.toml("east");
-    assert_eq!(imported.count(), (3, 4), "{text}");
+    assert_eq!(imported.count(), (3, 5), "{text}");
     let services = config(&imported).services().unwrap();
     let names: Vec<_> = services.iter().map(|service| service.name.as_str()).collect();
     assert_eq!(names, ["tcp-192.0.2.1-80", "udp-192.0.2.1-53", "udp-192.0.2.2-53"]);
@@ -161,6 +161,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
         "command = [\"/usr/lib/check\", \"dns\"]",
         "choice = \"source\"",
         "weight = 3\nexit = { port = \"east\" }",
+        "addr = \"10.0.1.9\"\nport = 8081\nbackup = true\nweight = 1\n",
     ] {
         assert!(text.contains(wanted), "{text}");
     }
@@ -169,7 +170,10 @@ fn the_virtual_servers_of_keepalived_become_services() {
         (4, "'vrrp_instance' is left out: flowyard announces VIPs by routes"),
         (12, "the range of addresses '192.0.2.10-20' is left out"),
         (19, "persistence of 50 s"),
-        (20, "the sorry_server 127.0.0.1 80 is left out"),
+        (
+            20,
+            "the sorry_server 10.0.1.9 becomes a backup, which is checked like the other backends",
+        ),
         (23, "'inhibit_on_failure' of real_server 10.0.1.1 is left out"),
         (31, "'delay_before_retry' of HTTP_GET is left out"),
     ] {
@@ -179,6 +183,15 @@ fn the_virtual_servers_of_keepalived_become_services() {
         );
     }
     assert_eq!(notes.len(), 6, "{notes:?}");
+}
+
+#[test]
+fn a_sorry_server_on_the_balancer_is_left_out() {
+    let text = KEEPALIVED.replace("sorry_server 10.0.1.9 8081", "sorry_server 127.0.0.1 80");
+    let imported = read(&text, Format::Keepalived).unwrap();
+    assert_eq!(imported.count(), (3, 4));
+    let wanted = "the sorry_server 127.0.0.1 is left out: a backend cannot be the balancer itself";
+    assert!(notes(&imported).contains(&(20, wanted)), "{:?}", notes(&imported));
 }
 
 #[test]

@@ -51,8 +51,9 @@ impl Control {
                 let slowly = u64::from(weight) * 100 * (step + 1).min(STEPS) / STEPS;
                 if takes { slowly as u32 } else { 0 }
             };
-            let weights: Vec<u32> =
+            let mut weights: Vec<u32> =
                 service.backends.iter().zip(&all).zip(steps).map(weight).collect();
+            hold_backups(&service.backends, &mut weights);
             for (index, (backend, known)) in (0..).zip(service.backends.iter().zip(&all)) {
                 targets[place(known.id) as usize] = Some(Target {
                     id: known.id,
@@ -105,6 +106,14 @@ impl Control {
         let maglev = Maglev::new(&choices(service, weights), self.entries, self.seed);
         // The services were validated when they were set, and weights cannot make a table invalid.
         maglev.map_or_else(|_| Arc::default(), Arc::new)
+    }
+}
+
+/// Sets the weights of backups to 0 while another backend has a weight.
+pub(crate) fn hold_backups(backends: &[Backend], weights: &mut [u32]) {
+    if backends.iter().zip(&*weights).any(|(backend, weight)| !backend.backup && *weight > 0) {
+        let all = backends.iter().zip(weights);
+        all.filter(|(backend, _)| backend.backup).for_each(|(_, weight)| *weight = 0);
     }
 }
 

@@ -16,6 +16,7 @@ fn backend(number: u8, weight: u32) -> Backend {
         port: None,
         weight,
         drain: false,
+        backup: false,
         exit: Exit::default(),
         server_id: Vec::new(),
     }
@@ -86,6 +87,49 @@ fn health_drain_and_weights_make_plans() {
     assert_eq!(error.to_string(), "service 'web' has no backend 'b9'; did you mean 'b1'?");
     let error = control.set_up("mail", "b1", true, 9).unwrap_err();
     assert_eq!(error.to_string(), "there is no service 'mail'; choose one of web");
+}
+
+#[test]
+fn backups_get_new_connections_only_while_no_other_backend_accepts_any() {
+    let backup = |number| Backend { backup: true, ..backend(number, 1) };
+    for choice in [Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections]
+    {
+        let backends = vec![backup(1), backend(2, 1), backend(3, 1), backup(4)];
+        let web = Service { choice, ..service("web", 80, backends) };
+        let mut control = control(vec![web]);
+        let who = |plan: &Plan| shares(plan).iter().map(|share| *share > 0).collect::<Vec<_>>();
+        let configured = control.plan().configured_checksum();
+        assert_eq!(who(&control.plan()), [false, true, true, false], "{choice:?}");
+        control.set_up("web", "b2", false, 1).unwrap();
+        assert_eq!(who(&control.plan()), [false, false, true, false]);
+        // The last other backend is drained by hand, which is as good as down.
+        let plan = control.drain("web", "b3", true, 2).unwrap();
+        assert_eq!(who(&plan), [true, false, false, true], "{choice:?}");
+        assert_eq!(plan.configured_checksum(), configured, "health and drains do not change it");
+        control.set_up("web", "b1", false, 3).unwrap();
+        assert_eq!(who(&control.plan()), [false, false, false, true]);
+        control.set_up("web", "b2", true, 4).unwrap();
+        assert_eq!(who(&control.plan()), [false, true, false, false]);
+        // The connections that a backup has, it keeps.
+        assert!(control.plan().targets().filter(|target| target.index == 3).all(|t| t.keeps));
+    }
+    let other = service("web", 80, vec![backend(1, 1), backend(2, 1)]);
+    let one = Service { backends: vec![backend(1, 1), backup(2)], ..other.clone() };
+    assert_ne!(
+        control(vec![other]).plan().configured_checksum(),
+        control(vec![one]).plan().configured_checksum()
+    );
+}
+
+#[test]
+fn backups_are_used_last_when_health_is_ignored() {
+    let backup = |number| Backend { backup: true, ..backend(number, 1) };
+    let web = service("web", 80, vec![backend(1, 1), backup(2)]);
+    let mut control = control(vec![Service { all_down: AllDown::Use, ..web }]);
+    control.set_up("web", "b1", false, 1).unwrap();
+    assert_eq!(shares(&control.plan()), [0, 1000], "the backup is up");
+    control.set_up("web", "b2", false, 2).unwrap();
+    assert_eq!(shares(&control.plan()), [1000, 0], "every backend is down");
 }
 
 #[test]

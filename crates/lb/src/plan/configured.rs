@@ -8,7 +8,7 @@ use flowyard_flow::table::Maglev;
 use siphasher::sip::SipHasher24;
 
 use super::{Plan, Table};
-use crate::control::make::choices;
+use crate::control::make::{choices, hold_backups};
 use crate::service::Backend;
 
 impl Plan {
@@ -39,8 +39,9 @@ impl Plan {
                 self.configured(table).checksum()
             );
             for backend in backends {
-                let Backend { name, addr, port, .. } = backend;
-                let _infallible = write!(text, " {name:?} {addr} {port:?}");
+                let Backend { name, addr, port, backup, .. } = backend;
+                let backup = if *backup { " backup" } else { "" };
+                let _infallible = write!(text, " {name:?} {addr} {port:?}{backup}");
             }
             hasher.write(text.as_bytes());
             hasher.write_u8(b'\n');
@@ -54,7 +55,8 @@ impl Plan {
             true => 0,
             false => backend.weight.saturating_mul(100),
         };
-        let weights: Vec<u32> = table.service.backends.iter().map(weight).collect();
+        let mut weights: Vec<u32> = table.service.backends.iter().map(weight).collect();
+        hold_backups(&table.service.backends, &mut weights);
         if weights == table.weights {
             return Arc::clone(&table.maglev);
         }

@@ -30,7 +30,16 @@ pub(super) fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
         via: None,
     };
     let name = format!("b{number}");
-    Backend { name, addr, port, weight: 1, drain: false, exit, server_id: vec![number] }
+    Backend {
+        name,
+        addr,
+        port,
+        weight: 1,
+        drain: false,
+        backup: false,
+        exit,
+        server_id: vec![number],
+    }
 }
 
 pub(super) fn service(

@@ -45,6 +45,7 @@ fn service(last: u8, port: u16, backends: &[bool]) -> Service {
         port: None,
         weight: 1,
         drain: !takes,
+        backup: false,
         exit,
         server_id: Vec::new(),
     };

@@ -187,11 +187,14 @@ impl<'a> Words<'a> {
             return;
         };
         let weight = f64::from(target.weight) / 100.0;
-        let drained = match (why, target.weight) {
+        let is_backup = described(plan, target).is_some_and(|backend| backend.backup);
+        let note = match (why, target.weight) {
             (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",
+            (Because::Kept(_), _) => "",
+            _ if is_backup => "; it is a backup: no other backend accepts new connections",
             _ => "",
         };
-        self.step(format!("goes to {}, effective weight {weight}{drained}", name(plan, target)));
+        self.step(format!("goes to {}, effective weight {weight}{note}", name(plan, target)));
     }
 
     fn step(&mut self, text: String) {
@@ -309,11 +312,15 @@ fn refusal(service: &str, described: &Backend, is: &BackendState) -> (String, St
     }
 }
 
+/// A backend in the configuration.
+fn described<'a>(plan: &'a Plan, target: &Target) -> Option<&'a Backend> {
+    let table = plan.services().get(usize::from(target.service))?;
+    table.service.backends.get(usize::from(target.index))
+}
+
 /// A backend's name in the configuration.
 fn short(plan: &Plan, target: &Target) -> String {
-    let table = plan.services().get(usize::from(target.service));
-    let backend = table.and_then(|table| table.service.backends.get(usize::from(target.index)));
-    backend.map_or_else(String::new, |backend| backend.name.clone())
+    described(plan, target).map_or_else(String::new, |backend| backend.name.clone())
 }
 
 /// A backend's name and address.

@@ -108,13 +108,16 @@ pub struct LbBackend {
     pub addr: String,
     /// The destination port after translation; null keeps the client's.
     pub port: Option<u16>,
-    /// `up`, `down`, `drained` (manually, by the configuration or by weight 0) or `starting` (in slow
-    /// start).
+    /// `up`, `down`, `drained` (manually, by the configuration or by weight 0), `standby` (a backup while another
+    /// backend of the service accepts new connections) or `starting` (in slow start).
     pub state: String,
     /// When it last came up or went down, in seconds since the engine was started.
     pub since_s: f64,
     /// Whether it is drained manually, which is independent of the configuration.
     pub manually_drained: bool,
+    /// Whether it is a backup: it gets new connections only while no other backend of the service accepts any.
+    #[serde(default)]
+    pub is_backup: bool,
     /// The weight in the configuration.
     pub configured_weight: u32,
     /// The weight that was set manually.
