@@ -11,6 +11,11 @@ use crate::shell::{self, run, say, tee};
 /// What the feature needs, by the names of Debian.
 const PACKAGES: [&str; 2] = ["libdpdk-dev", "pkg-config"];
 
+/// The crates with tests of the feature, and the feature of each. All commands name the same crates, because cargo would
+/// build those that they share again for another selection.
+const TESTED: &str = "-p flowyard-dpdk -p flowyard-config -p flowyard-bench";
+const FEATURES: &str = "flowyard-dpdk/dpdk,flowyard-config/dpdk,flowyard-bench/dpdk";
+
 /// Builds, lints and tests the crates that have the feature. The library is installed if that is possible. A test that
 /// is ignored because DPDK cannot start here is listed as not run.
 pub(super) fn dpdk(ci: &mut Ci) -> Result<()> {
@@ -21,22 +26,18 @@ pub(super) fn dpdk(ci: &mut Ci) -> Result<()> {
         return ci
             .skip(&format!("libdpdk 22.11 or later is not installed ({})", PACKAGES.join(", ")));
     }
-    let crates = "-p flowyard-dpdk -p flowyard-ports -p flowyard-config -p flowyard-bench -p flowyard-operate";
-    let features = "--features flowyard-dpdk/dpdk,flowyard-ports/dpdk,flowyard-config/dpdk,flowyard-bench/dpdk,\
-                    flowyard-operate/dpdk";
-    let mut clippy = ci.cargo(&format!("clippy {crates} {features} --all-targets -- -D warnings"));
+    let mut clippy = ci.cargo(&format!(
+        "clippy {TESTED} -p flowyard-ports -p flowyard-operate -p flowyard-cli --features \
+         {FEATURES},flowyard-ports/dpdk,flowyard-operate/dpdk,flowyard-cli/dpdk --all-targets -- -D warnings"
+    ));
     run(clippy.env("FLOWYARD_WERROR", "1"))?;
-    run(&mut ci.cargo("check -p flowyard-cli --features dpdk"))?;
     let mut passed = 0;
-    for tests in [
-        "test -p flowyard-dpdk --features dpdk --test main",
-        "test -p flowyard-config --features dpdk --test dpdk",
-        "test -p flowyard-config --features dpdk --test main eventdev",
-        "test -p flowyard-bench --features dpdk --lib eventdev",
-        "test -p flowyard-bench --features dpdk --test eventdev",
-    ] {
+    for tests in
+        ["--test virtual_devices", "--test dpdk", "--test eventdev", "--test main eventdev"]
+    {
         // The memory and the devices of DPDK belong to a process, so its tests run one after another.
-        let printed = tee(&mut ci.cargo(&format!("{tests} -- --test-threads=1")))?;
+        let tests = format!("test {TESTED} --features {FEATURES} {tests} -- --test-threads=1");
+        let printed = tee(&mut ci.cargo(&tests))?;
         for (reason, names) in ignored(&printed.text) {
             ci.skip_quietly(&format!("{} tests: {reason}", names.len()));
         }
