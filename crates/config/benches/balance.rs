@@ -119,23 +119,7 @@ impl Front for Marker {
 
     fn remove(&self, _flow: u32) {}
 
-    fn seen(&self, _flow: u32, _entry: usize) -> Seen {
-        Seen::default()
-    }
-
-    fn settle(&self) {}
-
     fn free(&self, _flow: u32) {}
-
-    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
-        None
-    }
-
-    fn time(&self) -> u64 {
-        0
-    }
-
-    fn drained(&self, _time: u64) {}
 
     fn answers(&self) -> bool {
         false
