@@ -6,7 +6,7 @@ use flowyard_dpdk::{Buffers, Copying, Eal, Error, Port, Rss, Settings};
 use flowyard_front::Adapters;
 use flowyard_yard::{ControlPlane, Parts};
 
-use super::OPTIONS;
+use super::event_engine::OPTIONS;
 use super::traffic::{log, text};
 
 flowyard_testkit::tests! {

@@ -13,13 +13,7 @@ use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx, Tx};
 use flowyard_yard::{Clock, Parts};
 
-use super::OPTIONS;
-
-/// Whether DPDK starts with the options of these tests.
-pub(crate) fn dpdk_starts() -> Result<(), String> {
-    let options = OPTIONS.map(str::to_owned);
-    flowyard_dpdk::Eal::start(&options, &[]).map(drop).map_err(|error| error.what)
-}
+use super::event_engine::OPTIONS;
 
 /// The number of frames of a test.
 pub(crate) fn frames() -> u64 {

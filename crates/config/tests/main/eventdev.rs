@@ -2,11 +2,11 @@
 //! moves of flows and dead cores; the ends of runs on threads; a capture with several numbers of cores; the scenarios.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowyard_scenario::Scenario;
 use flowyard_testkit::harness::Need;
 
+use crate::event_engine;
 use crate::sim::{Kind, Options, number, run};
 use crate::threads;
 
@@ -23,50 +23,30 @@ flowyard_testkit::tests! {
     every_flow_leaves_unchanged_with_any_number_of_cores needs [DPDK],
 }
 
-/// EAL options of all tests of this process.
-const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
-
 /// DPDK starts here.
-const DPDK: Need = Need::Check(dpdk_starts);
-
-#[cfg(feature = "dpdk")]
-fn dpdk_starts() -> Result<(), String> {
-    let options = OPTIONS.map(str::to_owned);
-    flowyard_dpdk::Eal::start(&options, &[]).map(drop).map_err(|error| error.what)
-}
-
-#[cfg(not(feature = "dpdk"))]
-fn dpdk_starts() -> Result<(), String> {
-    Err("the feature dpdk".into())
-}
+const DPDK: Need = Need::Check(event_engine::dpdk_starts);
 
 thread_local! {
-    /// The device of the yards of this thread; none if their queues are flowyard's own.
-    static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether the yards of this thread have an event device; otherwise their queues are flowyard's own.
+    static HAS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// `text`, with the engine of the test that runs on this thread.
 pub(crate) fn engine(text: &str) -> String {
-    let Some(device) = DEVICE.get() else { return text.to_owned() };
-    let words = OPTIONS.map(|option| format!("{option:?}")).join(", ");
-    let lines = format!("[yard]\nengine = \"eventdev\"\nevent_device = \"event_sw{device}\"");
-    format!("{}\n[dpdk]\noptions = [{words}]\n", text.replacen("[yard]", &lines, 1))
+    if HAS_DEVICE.get() { event_engine::over_device(text) } else { text.to_owned() }
 }
 
 /// Runs a test whose yards have an event device.
 fn over(test: fn()) {
-    /// The device of this thread; 16 are possible.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed) % 14);
     /// Also after a panic, which other tests of the thread follow.
     struct Own;
     impl Drop for Own {
         fn drop(&mut self) {
-            DEVICE.set(None);
+            HAS_DEVICE.set(false);
         }
     }
     let _own = Own;
-    DEVICE.set(Some(MINE.with(|device| *device)));
+    HAS_DEVICE.set(true);
     test();
 }
 
@@ -141,7 +121,6 @@ fn scenarios() {
     for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
         let name = file.file_name().unwrap().to_str().unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
-        let text = if text.contains("[yard]") { text } else { format!("[yard]\n{text}") };
         match Scenario::parse(name, &engine(&text)).map(|scenario| scenario.with_seeds(4)) {
             Err(error) => {
                 assert!(error.what.contains("which is not implemented yet"), "{error}");

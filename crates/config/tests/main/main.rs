@@ -7,6 +7,7 @@ mod adapters;
 mod alloc;
 mod balance;
 mod elephants;
+mod event_engine;
 mod eventdev;
 mod front;
 mod hold;
