@@ -4,9 +4,9 @@
 use flowyard_config::Config;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::port::{Pace, SourceRx};
+use flowyard_testkit::event_engine::over_device;
 use flowyard_yard::Parts;
 
-use super::event_engine::over_device;
 use super::traffic::{frames_or, pass};
 
 flowyard_testkit::tests! {

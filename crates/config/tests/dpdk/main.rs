@@ -4,8 +4,6 @@
 //! DPDK is started once in this process, without huge pages. Where it cannot start, the tests are ignored.
 //! `FLOWYARD_DPDK_FRAMES` is the number of frames of each test, 100000000 for the long mode: by default they are few.
 
-#[path = "../main/event_engine.rs"]
-mod event_engine;
 mod eventdev;
 mod kernel;
 mod memory;
@@ -17,7 +15,7 @@ mod traffic;
 use flowyard_testkit::harness::Need;
 
 /// DPDK starts here.
-const DPDK: Need = Need::Check(event_engine::dpdk_starts);
+const DPDK: Need = Need::Check(traffic::dpdk_starts);
 
 flowyard_testkit::tests! {
     mod eventdev needs [DPDK],

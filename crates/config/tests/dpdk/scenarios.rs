@@ -19,9 +19,8 @@ use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To};
 use flowyard_pool::{Meta, Pool};
 use flowyard_ports::port::dpdk::{self, DpdkPort, Environment, Memory, SPARE_FRAMES};
 use flowyard_scenario::{Link, Scenario};
+use flowyard_testkit::event_engine::OPTIONS;
 use flowyard_yard::port::{Halves, Received, Rx, Tx};
-
-use super::event_engine::OPTIONS;
 
 flowyard_testkit::tests! {
     scenarios_over_net_ring_give_the_same_results,

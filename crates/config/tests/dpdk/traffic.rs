@@ -9,11 +9,16 @@ use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos, proto};
 use flowyard_pool::{Meta, Pool};
 use flowyard_ports::port::Log;
 use flowyard_testkit::Build;
+use flowyard_testkit::event_engine::OPTIONS;
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx, Tx};
 use flowyard_yard::{Clock, Parts};
 
-use super::event_engine::OPTIONS;
+/// Whether DPDK starts with the options of these tests.
+pub(crate) fn dpdk_starts() -> Result<(), String> {
+    let options = OPTIONS.map(str::to_owned);
+    flowyard_dpdk::Eal::start(&options, &[]).map(drop).map_err(|error| error.what)
+}
 
 /// The number of frames of a test.
 pub(crate) fn frames() -> u64 {

@@ -21,7 +21,7 @@ mod threads;
 mod urgency;
 mod vhost_user;
 
-use eventdev::engine;
+use event_engine::engine;
 
 flowyard_testkit::tests! {
     mod adapters,
