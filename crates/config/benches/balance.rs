@@ -29,7 +29,7 @@ use flowyard_pool::Pool;
 use flowyard_testkit::Build;
 use flowyard_wire::checksum;
 use flowyard_yard::Work;
-use flowyard_yard::front::{Entry, Front, Seen};
+use flowyard_yard::front::{Entry, Front};
 
 const VIP: [u8; 4] = [192, 0, 2, 1];
 

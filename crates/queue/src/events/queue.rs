@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, MutexGuard};
 
-use flowyard_frame::{Batch, LANES, Lanes};
+use flowyard_frame::{Batch, Frame, LANES, Lanes};
 
 use super::device::{Device, Event, Op};
 use super::port::{Port, Step};
@@ -206,7 +206,7 @@ impl<D: Device> EventQueue<D> {
             let to = self.forward_to(next, (core, &*from), lane);
             let is_there = lane < from.len();
             let frame =
-                is_there.then(|| std::mem::take(&mut from.frames[lane])).unwrap_or_default();
+                if is_there { std::mem::take(&mut from.frames[lane]) } else { Frame::default() };
             match to {
                 Some((queue, state)) => {
                     state.tickets.moved_in();
