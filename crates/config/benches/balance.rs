@@ -29,7 +29,7 @@ use flowyard_pool::Pool;
 use flowyard_testkit::Build;
 use flowyard_wire::checksum;
 use flowyard_yard::Work;
-use flowyard_yard::front::{Entry, Front, Seen};
+use flowyard_yard::front::{Entry, Front};
 
 const VIP: [u8; 4] = [192, 0, 2, 1];
 
@@ -120,23 +120,7 @@ impl Front for Marker {
 
     fn remove(&self, _flow: u32) {}
 
-    fn seen(&self, _flow: u32, _entry: usize) -> Seen {
-        Seen::default()
-    }
-
-    fn settle(&self) {}
-
     fn free(&self, _flow: u32) {}
-
-    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
-        None
-    }
-
-    fn time(&self) -> u64 {
-        0
-    }
-
-    fn drained(&self, _time: u64) {}
 
     fn answers(&self) -> bool {
         false

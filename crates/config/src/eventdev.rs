@@ -68,12 +68,15 @@ pub(super) fn check(config: &Config) -> Checked {
 /// Checks the name of the device.
 fn device(config: &Config, device: &Spanned<String>) -> Checked {
     let name = device.get_ref().split(',').next().unwrap_or_default();
-    let number = name.strip_prefix("event_sw").unwrap_or("no");
-    let is_software = number.is_empty() || number.parse::<u8>().is_ok();
-    if is_software || is_pci(name) || name == "dlb2_event" {
+    let number = name.strip_prefix("event_sw");
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if number.is_some_and(is_number) || is_pci(name) || name == "dlb2_event" {
         return Ok(());
     }
     let what = match name {
+        _ if number.is_some() => {
+            format!("'{name}' is not a name of the software device, which is event_sw and a number")
+        }
         _ if name.starts_with("event_opdl") => {
             "event_opdl gives events on that were released, so a yard over it could drop no frame"
                 .into()

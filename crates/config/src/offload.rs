@@ -24,7 +24,8 @@ pub struct OffloadConfig {
     /// Whether adapters get rules, on `dpdk` ports: for the entries of `[steer]`, the flows of a switch, the connections of
     /// a balancer, and flows that are split over cores.
     pub rules: bool,
-    /// The most flows that are answered or marked there.
+    /// The most flows that XDP answers, or that all adapters together mark. For XDP, a connection is one flow; for adapters,
+    /// each direction of a connection is one, and an elephant is one on each port.
     pub flows: Spanned<u32>,
 }
 

@@ -5,33 +5,11 @@
 //! unsafe for that reason.
 #![allow(unsafe_code, reason = "calls of C functions")]
 
+pub use flowyard_queue::events::{Op, Sched};
+
 use crate::eal::{Eal, c_text, changing, is_registered, name_of};
 use crate::error::text_of;
 use crate::{BURST, Error, sys};
-
-/// What an enqueued event does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Op {
-    /// It enters.
-    #[default]
-    New,
-    /// It leaves this stage for the next one, in place of the oldest dequeued event of its port.
-    Forward,
-    /// The oldest dequeued event of its port is done; nothing is enqueued.
-    Release,
-}
-
-/// How a queue schedules its events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sched {
-    /// To any port; they leave in the order in which they came.
-    #[default]
-    Ordered,
-    /// A flow is with one port at a time.
-    Atomic,
-    /// To any port, in any order.
-    Parallel,
-}
 
 /// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,6 +95,14 @@ pub(crate) const fn sched_code(sched: Sched) -> u8 {
         Sched::Ordered => 0,
         Sched::Atomic => 1,
         Sched::Parallel => 2,
+    }
+}
+
+pub(crate) const fn op_code(op: Op) -> u8 {
+    match op {
+        Op::New => 0,
+        Op::Forward => 1,
+        Op::Release => 2,
     }
 }
 
@@ -213,11 +199,13 @@ impl EventDevice {
         }
     }
 
-    /// Removes a virtual device, with all that it remembers; it can be opened again. The software device of DPDK 22.11
-    /// refuses events after every second start otherwise.
+    /// Stops and removes a virtual device, with all that its driver remembers. The device can be opened again under the
+    /// same name, and begins anew. This is for programs with one event device at a time, such as the bench: while others
+    /// exist, the functions of DPDK 22.11 that look for a device by name may read memory of removed devices. A yard
+    /// therefore stops its device and leaves it; [`EventDevice::start`] then starts it with all its credits, too.
     ///
     /// # Errors
-    /// When the device refuses, as hardware does.
+    /// When the device refuses, as hardware does: it cannot be removed.
     pub fn remove(mut self) -> Result<(), Error> {
         let text = c_text(&self.name)?;
         self.is_started = false;
@@ -275,11 +263,7 @@ impl EventDevice {
                 payload: event.payload,
                 flow: event.flow,
                 queue: event.queue,
-                op: match event.op {
-                    Op::New => 0,
-                    Op::Forward => 1,
-                    Op::Release => 2,
-                },
+                op: op_code(event.op),
                 sched: sched_code(event.sched),
                 priority: event.priority,
             };

@@ -22,7 +22,7 @@ use flowyard_queue::events::{Device, Event, Layout, Op, Sched, make};
 use flowyard_queue::{Queues, Scheduler, Unfit, Wanted};
 
 use crate::eal::{Eal, name_of};
-use crate::event::{self, EventDevice, EventInfo, EventPort, EventQueue, Setup, sched_code};
+use crate::event::{EventDevice, EventInfo, EventPort, EventQueue, Setup, op_code, sched_code};
 use crate::{BURST, Error, sys};
 
 const _: () = assert!(LANES == BURST, "a batch is a burst");
@@ -98,16 +98,8 @@ impl EventScheduler {
         let frames = started?;
         in_use.push(name.clone());
         let has_service = device.has_service();
-        let scheds = layout.queues.iter().map(|queue| sched_code(kind(queue.sched))).collect();
+        let scheds = layout.queues.iter().map(|queue| sched_code(queue.sched)).collect();
         Ok((Running { device, name, scheds, has_service }, frames as usize))
-    }
-}
-
-const fn kind(sched: Sched) -> event::Sched {
-    match sched {
-        Sched::Ordered => event::Sched::Ordered,
-        Sched::Atomic => event::Sched::Atomic,
-        Sched::Parallel => event::Sched::Parallel,
     }
 }
 
@@ -154,7 +146,7 @@ fn plan(layout: &Layout, info: &EventInfo, name: &str) -> Result<(Setup, u32), U
         queues: of.queue.map_or(0, |queue| 1 << queue),
     };
     let queue = |of: &flowyard_queue::events::QueueSetup| EventQueue {
-        sched: kind(of.sched),
+        sched: of.sched,
         priority: of.priority,
         single_link: of.single_link,
     };
@@ -176,11 +168,7 @@ impl Device for Running {
                 payload: event.payload,
                 flow: event.flow,
                 queue: event.queue,
-                op: match event.op {
-                    Op::New => 0,
-                    Op::Forward => 1,
-                    Op::Release => 2,
-                },
+                op: op_code(event.op),
                 sched: self.scheds[usize::from(event.queue)],
                 priority: 0,
             };

@@ -165,7 +165,7 @@ pub struct AdapterState {
     pub entries: Vec<EntryState>,
     /// Frames that it dropped and counted, for entries that are or were in it.
     pub dropped: u64,
-    /// Flows of the work that it marks.
+    /// Flows that it marks: each direction of a connection is one.
     pub flows: usize,
 }
 
@@ -174,9 +174,9 @@ pub struct AdapterState {
 pub struct AllStates {
     /// Each adapter.
     pub ports: Vec<AdapterState>,
-    /// Flows that wait to be offered.
+    /// Requests that wait: flows to be offered, and rules to be removed.
     pub waiting: usize,
-    /// Flows of the work that are in software, by reason, since the start.
+    /// Refusals of flows since the start, by reason. A flow that is refused again counts again.
     pub refused: Vec<(String, u64)>,
 }
 

@@ -35,8 +35,8 @@ mod shared;
 mod slots;
 mod tickets;
 
-pub use device::{Device, Event, Op};
-pub use layout::{Layout, PortSetup, QueueSetup, Sched};
+pub use device::{Device, Event, Op, Sched};
+pub use layout::{Layout, PortSetup, QueueSetup};
 
 /// The queues of `layout` over `device`, which was set up so and runs. They have at most `events` frames at a time.
 #[must_use]

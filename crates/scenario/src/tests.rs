@@ -62,6 +62,36 @@ fn a_difference_is_reported_with_its_place() {
     }
 }
 
+/// A link without a device.
+struct Nothing;
+
+impl Link for Nothing {
+    fn lent_frames(&self) -> usize {
+        0
+    }
+
+    fn rx(&mut self, _: u16, _: &Pool, far: Box<dyn Rx>) -> Result<Box<dyn Rx>, String> {
+        Ok(far)
+    }
+
+    fn tx(&mut self, _: u16, _: &Pool, far: Box<dyn Tx>) -> Result<Box<dyn Tx>, String> {
+        Ok(far)
+    }
+}
+
+#[test]
+fn frames_out_of_order_must_be_seen_also_with_few_seeds() {
+    let text = GOOD.replacen("sent =", "in_order = false\nsent =", 1);
+    for (text, wanted) in [(GOOD, ""), (text.as_str(), "in_order: expected false, got true")] {
+        let scenario = Scenario::parse("s.toml", text).unwrap().with_seeds(2);
+        for result in [scenario.run(), scenario.run_over(&mut Nothing)] {
+            let said = result.err().unwrap_or_default();
+            assert!(said.contains(wanted) && said.is_empty() == wanted.is_empty(), "{said}");
+        }
+        assert_eq!(scenario.seeds(), 2);
+    }
+}
+
 #[test]
 fn a_mistake_is_reported_with_the_fix() {
     let given = format!("count = 90000\nbytes = \"{}\"", "00".repeat(800));

@@ -71,7 +71,8 @@ fn add(
     trials.push(Trial::test(name, move || Ok(read()?.run().map_err(|what| told(&what, &stem))?)));
     let (stem, then_over) = (name.to_owned(), then.clone());
     trials.push(Trial::test(format!("{name}::with_other_frames"), move || {
-        Ok(then_over()?.run_over(&mut Replacing, SEEDS).map_err(|what| told(&what, &stem))?)
+        let scenario = then_over()?.with_seeds(SEEDS);
+        Ok(scenario.run_over(&mut Replacing).map_err(|what| told(&what, &stem))?)
     }));
     let stem = name.to_owned();
     trials.push(Trial::test(format!("{name}::can_fail"), move || {

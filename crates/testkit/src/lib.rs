@@ -17,6 +17,8 @@ mod batch;
 #[cfg(feature = "captures")]
 pub mod captures;
 pub mod dns;
+#[cfg(feature = "harness")]
+pub mod event_engine;
 mod faulty;
 mod frames;
 #[cfg(feature = "harness")]

@@ -83,13 +83,13 @@ impl Tick for Core {
             return moved; // at work, under a virtual clock
         }
         self.observers.tick(now);
-        let served = moved + self.read_mail(now) + self.receive(now) + self.serve(now);
+        let served = self.read_mail(now) + self.receive(now) + self.serve(now);
         let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
         self.rebalance(now);
         self.account(now, progress > 0);
         self.watch_elephants(now);
-        progress
+        progress + moved
     }
 }
 

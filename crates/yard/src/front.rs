@@ -68,6 +68,10 @@ pub struct Seen {
 }
 
 /// Where flows are answered. A flow has one entry or two: the second is that of its replies.
+///
+/// A front that only marks frames ([`Front::answers`]) has no frames of its own, so it needs none of the functions about
+/// them: [`Front::seen`], [`Front::settle`], [`Front::passed`], [`Front::time`] and [`Front::drained`]. A front that answers
+/// frames implements all of them.
 pub trait Front: Send + Sync + Debug {
     /// Whether frames that arrive by `port` can be answered, and frames can leave there.
     fn reaches(&self, port: u16) -> bool;
@@ -79,24 +83,30 @@ pub trait Front: Send + Sync + Debug {
     fn remove(&self, flow: u32);
 
     /// What was answered of entry `entry` of a flow. Of a removed one it is final after [`AFTER`].
-    fn seen(&self, flow: u32, entry: usize) -> Seen;
+    fn seen(&self, _flow: u32, _entry: usize) -> Seen {
+        Seen::default()
+    }
 
     /// Waits until no frame of a flow that was removed before is being answered, some microseconds; gives up after a
     /// millisecond. What [`Front::seen`] returns of such a flow is final then.
-    fn settle(&self);
+    fn settle(&self) {}
 
     /// Frees the number of a flow that was removed [`AFTER`] ago or earlier.
     fn free(&self, flow: u32);
 
     /// The number of frames that have been passed to core `core`'s part of port `port`, or are being looked at; `None`
     /// if none are.
-    fn passed(&self, port: u16, core: u16) -> Option<u64>;
+    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
+        None
+    }
 
     /// The time now, by the front's clock.
-    fn time(&self) -> u64;
+    fn time(&self) -> u64 {
+        0
+    }
 
     /// Says that of frames that arrived before `time` none is in the yard.
-    fn drained(&self, time: u64);
+    fn drained(&self, _time: u64) {}
 
     /// Whether a flow of frames that arrive by `from` and leave by `to` can be put.
     fn takes(&self, from: u16, to: u16) -> bool {
@@ -118,6 +128,12 @@ pub trait Front: Send + Sync + Debug {
     /// this key: a mark then stands for the answer of all tables.
     fn uncontested(&self, _key: &FlowKey) -> Option<u8> {
         None
+    }
+
+    /// Whether a flow with this entry that was refused may be accepted later. Otherwise its kind is never accepted, and it
+    /// is not worth while to offer it again.
+    fn may_take_later(&self, _entry: &Entry) -> bool {
+        true
     }
 
     /// Why a flow with this entry is refused, if that is known.

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use flowyard_config::Config;
 use flowyard_yard::Clock;
 
@@ -24,29 +23,39 @@ const YARDS: [(&str, u16, &str, &[u16]); 5] = [
     ("two cores, unordered queue", 2, "unordered", &[0, 1]),
 ];
 
+/// A yard to measure, with the configurations over both kinds of queues.
+struct Pair {
+    case: Case,
+    own: Config,
+    device: Config,
+}
+
 /// Measures all yards; none if there can be no yard over the device.
 pub(super) fn measure(job: &Job<'_>, clock: &Clock) -> anyhow::Result<Vec<Beside>> {
-    let case = |&(_, cores, order, consumers): &(_, u16, _, &[u16])| Case {
-        cores,
-        order,
-        consumers: consumers.to_vec(),
-        load: Load::Forward,
-        flows: 1024,
-        source: Source::Random,
-        exact: false,
-        length: 60,
-    };
-    let cases: Vec<Case> = YARDS.iter().map(case).collect();
-    if cases.iter().any(|case| Config::parse("bench", &over(case, job)).is_err()) {
-        return Ok(Vec::new());
+    let mut pairs = Vec::new();
+    for (_, cores, order, consumers) in YARDS {
+        let case = Case {
+            cores,
+            order,
+            consumers: consumers.to_vec(),
+            load: Load::Forward,
+            flows: 1024,
+            source: Source::Random,
+            exact: false,
+            length: 60,
+        };
+        let Ok(device) = Config::parse("bench", &over(&case, job)) else { return Ok(Vec::new()) };
+        pairs.push(Pair { own: case.config(0)?, device, case });
     }
-    let mut rates = vec![(Vec::new(), Vec::new()); cases.len()];
+    let mut rates = vec![(Vec::new(), Vec::new()); pairs.len()];
     for _ in 0..job.rounds {
-        for (case, (own, device)) in cases.iter().zip(&mut rates) {
-            own.push(case.round(TIME, clock)?.pps / 1e6);
-            let config = Config::parse("bench", &over(case, job))
-                .context("the bench's own configuration")?;
-            device.push(case.measure(case.yard(&config, clock)?, TIME, clock)?.pps / 1e6);
+        for (Pair { case, own, device }, rates) in pairs.iter().zip(&mut rates) {
+            let rate = |config: &Config| {
+                let round = case.measure(case.yard(config, clock)?, TIME, clock)?;
+                anyhow::Ok(round.pps / 1e6)
+            };
+            rates.0.push(rate(own)?);
+            rates.1.push(rate(device)?);
         }
     }
     let beside = |(yard, (own, device)): (&'static str, &mut (Vec<f64>, Vec<f64>))| {

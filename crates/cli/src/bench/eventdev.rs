@@ -18,9 +18,14 @@ Examples:
   flowyard bench eventdev --device event_opdl0 --json > opdl.json
 
 One thread plays the producer, the workers, the consumer and the scheduler of a software device, so
-the events of a rule are the same in each run. Compare rates that were measured in turn only. Over a
-software device of DPDK that a yard can use, yards are measured in turn with flowyard's own queues. The
-exit status is 0, whether the device keeps the rules or not.")]
+the events of a rule are the same in each run. Rates of two devices can only be compared if they are
+measured in turn on a machine that is otherwise idle.
+
+If a yard can use the device (event_sw), the command also measures five yards over it and the same
+yards over flowyard's own queues, in turn, each for 0.3 seconds in a round. The ratio is the rate over
+the device divided by the rate over flowyard's own queues.
+
+The exit status is 0, whether the device keeps the rules or not.")]
 pub(crate) struct Args {
     /// The device: own for flowyard's queues, dlb2-model for a model of the limits of Intel's DLB 2.0, or an event
     /// device of DPDK with its arguments
@@ -31,11 +36,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     eal: Vec<String>,
 
-    /// Number of rounds of each rate and yard; 0 measures none
+    /// Number of rounds in which the rates and the yards are measured; with 0 only the rules are tried
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
-    /// Number of events of a round
+    /// Number of events in a round of a rate
     #[arg(long, value_name = "N", default_value_t = 2_000_000)]
     events: u32,
 

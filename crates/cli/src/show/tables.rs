@@ -109,20 +109,20 @@ pub(crate) fn offload(now: &Offload) -> Vec<Table> {
             ]);
         }
         all.push(table.note(format!(
-            "The adapter dropped {} counted frames, and marks {} flows and connections of the work.",
+            "The adapter dropped {} counted frames, and marks {} flows of the work.",
             num::exact(port.dropped_frames),
             num::exact(port.marked_flows as u64)
         )));
     }
-    let mut table = Table::new("Flows and connections of the work that adapters refused")
+    let mut table = Table::new("Flows of the work that adapters refused, since the start")
         .column(Column::text("reason"))
-        .column(Column::number("flows"));
+        .column(Column::number("refusals"));
     for one in &now.refused_flows {
         table.push([Cell::new(one.reason.as_str()), Cell::new(num::exact(one.flows))]);
     }
     if now.waiting_flows > 0 {
         let waiting = num::exact(now.waiting_flows as u64);
-        table = table.note(format!("{waiting} wait to be offered."));
+        table = table.note(format!("{waiting} flows wait for their rule to be made or removed."));
     }
     if !now.refused_flows.is_empty() || now.waiting_flows > 0 {
         all.push(table);

@@ -1,14 +1,12 @@
 //! A yard over an event device: numbered frames through every kind of queue, and what is refused. The tests of flowyard's
 //! own queues that are run over an event device are in the program `main`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use flowyard_config::Config;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::port::{Pace, SourceRx};
+use flowyard_testkit::event_engine::over_device;
 use flowyard_yard::Parts;
 
-use super::OPTIONS;
 use super::traffic::{frames_or, pass};
 
 flowyard_testkit::tests! {
@@ -17,20 +15,9 @@ flowyard_testkit::tests! {
     what_a_device_cannot_do_is_an_error_at_the_start,
 }
 
-/// `text` with the engine "eventdev". Each thread that runs tests has a device of its own.
-fn engine(text: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static DEVICE: u32 = NEXT.fetch_add(1, Ordering::Relaxed) % 14);
-    let device = DEVICE.with(|device| *device);
-    let words = OPTIONS.map(|option| format!("{option:?}")).join(", ");
-    let lines = format!("[yard]\nengine = \"eventdev\"\nevent_device = \"event_sw{device}\"");
-    let text = text.replacen("[yard]", &lines, 1);
-    if text.contains("[dpdk]") { text } else { format!("{text}\n[dpdk]\noptions = [{words}]\n") }
-}
-
 /// A yard whose port `gen` is on core 0 and whose port `sink` is on core `sink`.
 fn yard(cores: u16, sink: u16, queues: &str, more: &str) -> String {
-    engine(&format!(
+    over_device(&format!(
         "[yard]\ncores = {cores}\n{more}\n[[port]]\nname = \"gen\"\nkind = \"mem\"\nin = \"none\"\n[[port]]\nname = \"sink\"\n\
          kind = \"mem\"\ncore = {sink}\n{queues}\n[work]\nkind = \"forward\"\nports = {{ gen = \"sink\" }}\n"
     ))
@@ -81,6 +68,9 @@ fn mistakes_in_the_configuration_are_named() {
     for (from, to, wanted) in [
         (name.as_str(), "event_opdl0", "gives events on that were released"),
         (&name, "event_dsw0", "a yard over event_dsw0 is not implemented yet"),
+        (&name, "event_sw", "'event_sw' is not a name of the software device"),
+        (&name, "event_sw+1", "'event_sw+1' is not a name of the software device"),
+        (&name, "event_swan,quanta=64", "'event_swan' is not a name of the software device"),
         (&name, "net_null0", "'net_null0' is not an event device of DPDK"),
         ("engine = \"eventdev\"", "", "[dpdk], or add such a port or engine"),
         (
@@ -96,6 +86,9 @@ fn mistakes_in_the_configuration_are_named() {
         assert!(text.contains(from), "{from}");
         let told = error(&text.replacen(from, to, 1));
         assert!(told.contains(wanted), "{told}");
+    }
+    for device in ["event_sw0", "event_sw300", "event_sw1,credit_quanta=64", "dlb2_event"] {
+        assert!(Config::parse("y", &text.replacen(&name, device, 1)).is_ok(), "{device}");
     }
     let alone = text.replacen("engine = \"eventdev\"", "", 1);
     let told = error(alone.split_once("[dpdk]").unwrap().0);

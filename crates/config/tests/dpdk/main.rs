@@ -14,9 +14,6 @@ mod traffic;
 
 use flowyard_testkit::harness::Need;
 
-/// EAL options of all tests of this process.
-const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
-
 /// DPDK starts here.
 const DPDK: Need = Need::Check(traffic::dpdk_starts);
 

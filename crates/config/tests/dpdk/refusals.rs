@@ -4,9 +4,9 @@
 use flowyard_config::Config;
 use flowyard_dpdk::{Buffers, Copying, Eal, Error, Port, Rss, Settings};
 use flowyard_front::Adapters;
+use flowyard_testkit::event_engine::OPTIONS;
 use flowyard_yard::{ControlPlane, Parts};
 
-use super::OPTIONS;
 use super::traffic::{log, text};
 
 flowyard_testkit::tests! {

@@ -19,9 +19,8 @@ use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To};
 use flowyard_pool::{Meta, Pool};
 use flowyard_ports::port::dpdk::{self, DpdkPort, Environment, Memory, SPARE_FRAMES};
 use flowyard_scenario::{Link, Scenario};
+use flowyard_testkit::event_engine::OPTIONS;
 use flowyard_yard::port::{Halves, Received, Rx, Tx};
-
-use super::OPTIONS;
 
 flowyard_testkit::tests! {
     scenarios_over_net_ring_give_the_same_results,
@@ -202,8 +201,8 @@ pub(super) fn asked() -> Option<ExitCode> {
     let (file, memory) = (arguments.next()?, arguments.next()?);
     let memory = if memory == "copy" { Memory::Copy } else { Memory::Yard };
     let scenario = Scenario::read(&file, Path::new(&file)).map_err(|error| error.to_string());
-    let ran =
-        scenario.and_then(|scenario| scenario.run_over(&mut Rings { memory, opened: 0 }, SEEDS));
+    let ran = scenario
+        .and_then(|scenario| scenario.with_seeds(SEEDS).run_over(&mut Rings { memory, opened: 0 }));
     match ran {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(what) => {

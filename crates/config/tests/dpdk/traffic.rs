@@ -9,11 +9,10 @@ use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos, proto};
 use flowyard_pool::{Meta, Pool};
 use flowyard_ports::port::Log;
 use flowyard_testkit::Build;
+use flowyard_testkit::event_engine::OPTIONS;
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx, Tx};
 use flowyard_yard::{Clock, Parts};
-
-use super::OPTIONS;
 
 /// Whether DPDK starts with the options of these tests.
 pub(crate) fn dpdk_starts() -> Result<(), String> {

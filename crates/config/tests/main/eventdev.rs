@@ -1,12 +1,9 @@
 //! The tests of flowyard's own queues over an event device, event_sw: random yards under seeds with stalls, full queues,
 //! moves of flows and dead cores; the ends of runs on threads; a capture with several numbers of cores; the scenarios.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use flowyard_scenario::Scenario;
-use flowyard_testkit::harness::Need;
 
+use crate::event_engine::{DPDK, engine, over};
 use crate::sim::{Kind, Options, number, run};
 use crate::threads;
 
@@ -21,53 +18,6 @@ flowyard_testkit::tests! {
     a_dead_core_without_a_substitute_ends_the_run needs [DPDK],
     a_core_that_dies_is_reported_and_the_others_continue needs [DPDK],
     every_flow_leaves_unchanged_with_any_number_of_cores needs [DPDK],
-}
-
-/// EAL options of all tests of this process.
-const OPTIONS: [&str; 3] = ["--no-huge", "-m", "384"];
-
-/// DPDK starts here.
-const DPDK: Need = Need::Check(dpdk_starts);
-
-#[cfg(feature = "dpdk")]
-fn dpdk_starts() -> Result<(), String> {
-    let options = OPTIONS.map(str::to_owned);
-    flowyard_dpdk::Eal::start(&options, &[]).map(drop).map_err(|error| error.what)
-}
-
-#[cfg(not(feature = "dpdk"))]
-fn dpdk_starts() -> Result<(), String> {
-    Err("the feature dpdk".into())
-}
-
-thread_local! {
-    /// The device of the yards of this thread; none if their queues are flowyard's own.
-    static DEVICE: Cell<Option<u32>> = const { Cell::new(None) };
-}
-
-/// `text`, with the engine of the test that runs on this thread.
-pub(crate) fn engine(text: &str) -> String {
-    let Some(device) = DEVICE.get() else { return text.to_owned() };
-    let words = OPTIONS.map(|option| format!("{option:?}")).join(", ");
-    let lines = format!("[yard]\nengine = \"eventdev\"\nevent_device = \"event_sw{device}\"");
-    format!("{}\n[dpdk]\noptions = [{words}]\n", text.replacen("[yard]", &lines, 1))
-}
-
-/// Runs a test whose yards have an event device.
-fn over(test: fn()) {
-    /// The device of this thread; 16 are possible.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static MINE: u32 = NEXT.fetch_add(1, Ordering::Relaxed) % 14);
-    /// Also after a panic, which other tests of the thread follow.
-    struct Own;
-    impl Drop for Own {
-        fn drop(&mut self) {
-            DEVICE.set(None);
-        }
-    }
-    let _own = Own;
-    DEVICE.set(Some(MINE.with(|device| *device)));
-    test();
 }
 
 fn every_seed_keeps_order_and_loses_nothing() {
@@ -132,30 +82,55 @@ fn flows_leave_a_port_of_several_cores_in_order() {
     over(crate::sim::fan::flows_leave_a_port_of_several_cores_in_order);
 }
 
-/// The scenarios of our own queues, with few seeds. Those of works that copy frames are refused. Whether an elephant is
-/// worth a split depends on when its frames leave, which is later here.
+/// Runs a scenario over the device with few seeds; `None` if its work is refused because it copies frames.
+fn scenario(name: &str, text: &str) -> Option<Result<(), String>> {
+    match Scenario::parse(name, &engine(text)) {
+        Ok(scenario) => Some(scenario.with_seeds(4).run()),
+        Err(error) => {
+            assert!(error.what.contains("which is not implemented yet"), "{error}");
+            None
+        }
+    }
+}
+
+/// The scenario whose core is less busy over the device.
+const LESS_BUSY: &str = "elephant-refused.toml";
+
+/// The scenarios of our own queues.
 fn scenarios() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    let (mut same, mut refused, mut differ) = (0, 0, Vec::new());
+    let (mut same, mut refused, mut differ, mut less_busy) = (0, 0, Vec::new(), 0);
     for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
         let name = file.file_name().unwrap().to_str().unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
-        let text = if text.contains("[yard]") { text } else { format!("[yard]\n{text}") };
-        match Scenario::parse(name, &engine(&text)).map(|scenario| scenario.with_seeds(4)) {
-            Err(error) => {
-                assert!(error.what.contains("which is not implemented yet"), "{error}");
-                refused += 1;
-            }
-            Ok(scenario) => match scenario.run() {
-                Ok(()) => same += 1,
-                Err(_) if name == "elephant-refused.toml" => {}
-                Err(what) => differ.push(what),
-            },
+        if name == LESS_BUSY {
+            an_overloaded_core_waits_for_the_scheduler(&text);
+            less_busy += 1;
+            continue;
+        }
+        match scenario(name, &text) {
+            None => refused += 1,
+            Some(Ok(())) => same += 1,
+            Some(Err(what)) => differ.push(what),
         }
     }
     flowyard_testkit::note!("{same} scenarios have the same results, {refused} are refused");
     assert!(differ.is_empty() && same >= 100, "{same} are the same; {}", differ.join("\n"));
+    assert_eq!(less_busy, 1, "{LESS_BUSY} is there");
+}
+
+/// A core gets its next batch when another core has run the scheduler of event_sw, so an overloaded core waits between two
+/// batches: in this scenario it is busy for 60 to 97 % of a window. The threshold of 95 % is not reached in two windows in
+/// a row, so that nothing is split and nothing is refused. All other results are the same, and with a threshold
+/// that the core reaches, the split is refused for its costs as over our own queues.
+fn an_overloaded_core_waits_for_the_scheduler(text: &str) {
+    let usual = scenario(LESS_BUSY, text).unwrap().unwrap_err();
+    assert_eq!(usual.lines().count(), 1, "{usual}");
+    assert!(usual.contains("refused: expected at least 1, got 0"), "{usual}");
+    let with = "patience = 2\nbusy_high = 0.5\nbusy_low = 0.4";
+    assert!(text.contains("patience = 2"));
+    assert_eq!(scenario(LESS_BUSY, &text.replacen("patience = 2", with, 1)).unwrap(), Ok(()));
 }
 
 fn order_holds_while_tables_change() {

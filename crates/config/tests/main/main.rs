@@ -7,6 +7,7 @@ mod adapters;
 mod alloc;
 mod balance;
 mod elephants;
+mod event_engine;
 mod eventdev;
 mod front;
 mod hold;
@@ -20,7 +21,7 @@ mod threads;
 mod urgency;
 mod vhost_user;
 
-use eventdev::engine;
+use event_engine::engine;
 
 flowyard_testkit::tests! {
     mod adapters,

@@ -18,7 +18,7 @@ use std::ops::DerefMut;
 use flowyard_dpdk::rules::{Offer, Place, Rule};
 use flowyard_flow::table::marked;
 use flowyard_frame::{FlowKey, Nanos};
-use flowyard_yard::front::{Change, Entry, Front, Seen};
+use flowyard_yard::front::{Change, Entry, Front};
 
 use super::pattern::{overlap, pattern};
 use super::{Adapter, Adapters, Ask, Hardware};
@@ -290,26 +290,9 @@ impl Front for Adapters {
         self.flow_lock().remove(flow);
     }
 
-    /// Frames with marks pass through the yard, which counts them.
-    fn seen(&self, _flow: u32, _entry: usize) -> Seen {
-        Seen::default()
-    }
-
-    fn settle(&self) {}
-
     fn free(&self, flow: u32) {
         self.flow_lock().free(flow);
     }
-
-    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
-        None
-    }
-
-    fn time(&self) -> u64 {
-        0
-    }
-
-    fn drained(&self, _time: u64) {}
 
     fn answers(&self) -> bool {
         false
@@ -332,6 +315,11 @@ impl Front for Adapters {
         let flow = (&key.flow(), &FlowKey::FLOW);
         let is_free = entries.iter().all(|(key, mask)| !overlap(flow, (key, mask)));
         is_free.then_some(*generation)
+    }
+
+    /// A flow that no rule can describe stays in software: rules match the protocols TCP and UDP.
+    fn may_take_later(&self, entry: &Entry) -> bool {
+        self.flow_lock().pattern(entry).is_ok()
     }
 
     fn why_not(&self, entry: &Entry) -> Option<String> {

@@ -11,7 +11,10 @@
 //! has at most one entry, so the comparison does what a generation would do: whatever a stale or wrong mark names, an entry
 //! that passes is the one that the index would have found.
 //!
-//! The front refuses connections if it has no room. These are offered again after a time, a fixed number of them.
+//! The front refuses a connection if it has no room for it, or if it never accepts connections of this kind, such as SCTP
+//! associations. The first ones are offered again after [`AGAIN`], if a packet of them comes then; at most [`AGAIN_MOST`]
+//! connections wait for that, and others that are refused meanwhile are not offered again. The second ones are offered
+//! once.
 //!
 //! Invariants: a number that names a slot is stored with the slot; the numbers of a slot that is free, or whose connection
 //! is not established, are none.
@@ -52,7 +55,7 @@ pub(super) struct Marking {
     numbers: Vec<[u32; 2]>,
     /// Numbers that were removed, and when.
     leaving: VecDeque<(Nanos, u32)>,
-    /// Slots of refused connections, and when they were refused.
+    /// Slots of refused connections that may be accepted later, and when they were refused.
     refused: VecDeque<(Nanos, u32)>,
     /// The number of slots that have a number.
     len: usize,
@@ -213,8 +216,7 @@ impl Conns {
             REFUSED.. => {
                 let key = FlowKey { in_port: number as u16, ..conn.key.flow() };
                 let why = it.front.why_not(&entry(&key));
-                let why =
-                    why.unwrap_or_else(|| "it was refused, and is offered again later".into());
+                let why = why.unwrap_or_else(|| "it was refused".into());
                 format!("it is not in the adapter: {why}")
             }
             _ => it.front.state(number),
@@ -260,8 +262,9 @@ impl Marking {
         if !self.front.takes(key.in_port, key.in_port) {
             return refused; // the port has no adapter that marks frames
         }
-        let Some(number) = self.front.put(&[entry(key)], now) else {
-            if self.refused.len() < AGAIN_MOST {
+        let entry = entry(key);
+        let Some(number) = self.front.put(&[entry], now) else {
+            if self.refused.len() < AGAIN_MOST && self.front.may_take_later(&entry) {
                 self.refused.push_back((now, slot));
             }
             return refused;

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Offload {
     /// The ports with an adapter that takes rules.
     pub ports: Vec<OffloadPort>,
-    /// Flows and connections of the work that wait to be offered.
+    /// Flows of the work that wait to be offered to an adapter, or for their rule to be removed.
     pub waiting_flows: usize,
-    /// Flows and connections of the work that were refused, and are in software, by reason, since the start.
+    /// Refusals of flows of the work since the start, by reason. A flow that was refused is in software.
     pub refused_flows: Vec<OffloadRefused>,
 }
 
@@ -25,7 +25,8 @@ pub struct OffloadPort {
     pub entries: Vec<OffloadEntry>,
     /// Frames that the adapter dropped and counted.
     pub dropped_frames: u64,
-    /// Flows of a switch, packets of a balancer's connections, and promoted elephants that the adapter marks.
+    /// Flows of the work that the adapter marks: those of a switch, each direction of a balancer's connection, and
+    /// promoted elephants.
     pub marked_flows: usize,
     /// Kinds of rules that the adapter was asked about at the start.
     pub accepts: Vec<OffloadKind>,
@@ -46,12 +47,13 @@ pub struct OffloadEntry {
     pub frames: Option<u64>,
 }
 
-/// A reason, and how many flows are in software because of it.
+/// A reason, and how often flows were refused for it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct OffloadRefused {
     /// The reason.
     pub reason: String,
-    /// The number of flows.
+    /// The number of refusals. A flow that is offered again and refused again counts each time; each direction of a
+    /// connection is a flow, and so is an elephant on each port.
     pub flows: u64,
 }
 

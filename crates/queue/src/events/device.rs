@@ -9,10 +9,22 @@ pub enum Op {
     /// It enters.
     #[default]
     New,
-    /// It goes on, in place of the oldest event that its port has.
+    /// It goes on to another queue, in place of the oldest event that its port has dequeued and not finished.
     Forward,
-    /// The oldest event that its port has is done.
+    /// The oldest event that its port has dequeued and not finished is done; nothing is enqueued.
     Release,
+}
+
+/// How a queue of a device schedules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sched {
+    /// To any port; events leave in the order in which they came.
+    #[default]
+    Ordered,
+    /// A flow is with one port at a time.
+    Atomic,
+    /// To any port, in any order.
+    Parallel,
 }
 
 /// An event.

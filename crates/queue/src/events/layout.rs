@@ -2,19 +2,9 @@
 //!
 //! Thread-safety: plain values.
 
+use super::device::Sched;
 use crate::contract::Order;
 use crate::scheduler::{Unfit, Wanted};
-
-/// How a queue of the device schedules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sched {
-    /// To any port; events leave in the order in which they came.
-    Ordered,
-    /// A flow is with one port at a time.
-    Atomic,
-    /// To any port, in any order.
-    Parallel,
-}
 
 /// A queue of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, MutexGuard};
 
-use flowyard_frame::{Batch, LANES, Lanes};
+use flowyard_frame::{Batch, Frame, LANES, Lanes};
 
 use super::device::{Device, Event, Op};
 use super::port::{Port, Step};
@@ -62,20 +62,27 @@ impl<D: Device> EventQueue<D> {
         &self.shared.queues[usize::from(self.number)]
     }
 
-    /// The ports that `core` takes from: its own, and those of cores that died. A queue of one consumer is served by
-    /// any core.
+    /// Whether `core` takes from a port: its own, or that of a core that died. A queue of one consumer is served by any
+    /// core.
+    fn serves(&self, core: u16, seat: &Seat) -> bool {
+        self.state().seats.len() == 1 || seat.owner.load(Acquire) == core
+    }
+
+    /// The ports that `core` takes from.
     fn seats(&self, core: u16) -> impl Iterator<Item = &Seat> {
-        let seats = &self.state().seats;
-        let is_alone = seats.len() == 1;
-        seats.iter().filter(move |seat| is_alone || seat.owner.load(Acquire) == core)
+        self.state().seats.iter().filter(move |seat| self.serves(core, seat))
+    }
+
+    /// Whether `port` has the open batch of `core`.
+    fn is_open(&self, port: &Port, core: u16) -> bool {
+        port.by.is_some_and(|by| by == core || self.state().order == Order::Direct)
     }
 
     /// The port with the open batch of `core`.
     fn opened(&self, core: u16) -> Option<MutexGuard<'_, Port>> {
-        let is_direct = self.state().order == Order::Direct;
         let open = |seat: &Seat| {
             let port = self.shared.port(seat.port);
-            port.by.is_some_and(|by| by == core || is_direct).then_some(port)
+            self.is_open(&port, core).then_some(port)
         };
         // Others only if a core that had died took its port back while `core` had a batch of it.
         self.seats(core).find_map(open).or_else(|| self.state().seats.iter().find_map(open))
@@ -92,6 +99,20 @@ impl<D: Device> EventQueue<D> {
             self.state().has_pending.store(true, Release);
         }
         forwarded
+    }
+
+    /// Takes a batch from a port, if no batch of it is open and nothing that the port enqueued waits for the device.
+    fn dequeue_from(&self, seat: &Seat, core: u16, into: &mut Batch) {
+        let mut port = self.shared.port(seat.port);
+        if port.by.is_some() || !port.pending.is_empty() {
+            return;
+        }
+        let mut events = [Event::default(); LANES];
+        let count = port.dequeue(&self.shared.device, &mut events);
+        if count > 0 {
+            port.by = Some(core);
+            self.open_events(&mut port, &events[..count], into);
+        }
     }
 
     /// Takes the frames of events that arrived.
@@ -143,12 +164,27 @@ impl<D: Device> EventQueue<D> {
         run.end();
         self.shared.slots.give(freed);
         if self.state().is_tx {
-            self.state().tickets.done(0, *frames);
+            self.state().tickets.left(*frames);
         }
         *by = None;
         let lost = std::mem::take(frames);
         self.send(port);
         lost
+    }
+
+    /// The tx queue to which the frame of a lane is forwarded; `None` if it is dropped, or is not there.
+    fn forward_to(
+        &self,
+        next: &dyn Queue,
+        (core, from): (u16, &Batch),
+        lane: usize,
+    ) -> Option<(u8, &State)> {
+        let is_there = lane < from.len() && !from.frames[lane].is_empty();
+        if !is_there || from.actions[lane].to.is_end() {
+            return None;
+        }
+        let queue = next.device_queue(core, from, lane)?;
+        Some((queue, self.shared.queues.get(usize::from(queue))?))
     }
 
     /// Finishes the events of the open batch in their order: frames go on to `next`, or are dropped.
@@ -159,7 +195,7 @@ impl<D: Device> EventQueue<D> {
         next: &dyn Queue,
         dropped: &mut dyn Sink,
     ) {
-        let Shared { slots, queues, .. } = &*self.shared;
+        let slots = &self.shared.slots;
         let (mut freed, mut run, mut lane) = (Some32::default(), Run::NONE, 0);
         let Port { steps, pending, .. } = port;
         for step in steps.drain(..) {
@@ -167,22 +203,21 @@ impl<D: Device> EventQueue<D> {
                 pending.push_back(self.release_one());
                 continue;
             };
-            let is_there = lane < from.len() && !from.frames[lane].is_empty();
-            let goes = is_there && !from.actions[lane].to.is_end();
-            let to = if goes { next.device_queue(core, from, lane) } else { None };
-            let to = to.and_then(|to| Some((to, queues.get(usize::from(to))?)));
-            let frame = if is_there { Some(std::mem::take(&mut from.frames[lane])) } else { None };
-            match (frame, to) {
-                (Some(frame), Some((queue, state))) => {
-                    state.tickets.forwarded(1);
+            let to = self.forward_to(next, (core, &*from), lane);
+            let is_there = lane < from.len();
+            let frame =
+                if is_there { std::mem::take(&mut from.frames[lane]) } else { Frame::default() };
+            match to {
+                Some((queue, state)) => {
+                    state.tickets.moved_in();
                     let flow = flow(frame.hash);
                     let ticket = Ticket { queue: self.number, number };
                     let body = Body { frame, action: from.actions[lane], ticket };
                     let payload = slots.fill(held, body);
                     pending.push_back(Event { payload, flow, queue, op: Op::Forward });
                 }
-                (frame, _) => {
-                    if let Some(frame) = frame {
+                None => {
+                    if !frame.is_empty() {
                         dropped.drop(frame, from.actions[lane].to);
                     }
                     pending.push_back(self.release_one());
@@ -225,7 +260,7 @@ impl<D: Device> Queue for EventQueue<D> {
         }
         let entered = self.shared.producer(core).enqueue(device, &events[..count]);
         if entered < count {
-            // The device is full: the frames go back into their lanes, and their tickets are done.
+            // The device is full: the frames go back into their lanes.
             let mut freed = Some32::default();
             for (event, lane) in events[entered..count].iter().zip(&from_lanes[entered..count]) {
                 let Some((held, body)) = slots.empty(event.payload) else { continue };
@@ -234,7 +269,7 @@ impl<D: Device> Queue for EventQueue<D> {
                 freed.push(held);
             }
             slots.give(freed);
-            self.state().tickets.done(first + entered as u64, count - entered);
+            self.state().tickets.refused(first + entered as u64, count - entered);
         }
         left
     }
@@ -250,21 +285,23 @@ impl<D: Device> Queue for EventQueue<D> {
         if self.shared.is_gone(core) {
             self.shared.revive(core);
         }
-        for seat in self.seats(core) {
-            let mut port = self.shared.port(seat.port);
-            if port.by.is_some() {
-                return; // a batch is open
-            }
-            if !port.pending.is_empty() {
-                continue;
-            }
-            let mut events = [Event::default(); LANES];
-            let count = port.dequeue(&self.shared.device, &mut events);
-            if count > 0 {
-                port.by = Some(core);
-                self.open_events(&mut port, &events[..count], into);
-            }
+        let has_several = self.seats(core).nth(1).is_some();
+        if has_several
+            && self.seats(core).any(|seat| self.is_open(&self.shared.port(seat.port), core))
+        {
+            return; // a batch is open
+        }
+        // Its ports in turn: that of a core that died is served also while its own one always has events.
+        let seats = &self.state().seats;
+        let own = seats.iter().find(|seat| seat.core == core);
+        let last = own.map_or(0, |own| own.last.load(Relaxed));
+        let turns = (1..=seats.len()).map(|turn| (usize::from(last) + turn) % seats.len());
+        for at in turns.filter(|&at| self.serves(core, &seats[at])) {
+            self.dequeue_from(&seats[at], core, into);
             if !into.is_empty() {
+                if let Some(own) = own.filter(|_| has_several) {
+                    own.last.store(at as u8, Relaxed);
+                }
                 return;
             }
         }
@@ -276,7 +313,7 @@ impl<D: Device> Queue for EventQueue<D> {
             return;
         };
         if self.state().is_tx {
-            self.state().tickets.done(0, port.frames);
+            self.state().tickets.left(port.frames);
         } else {
             self.finish(&mut port, (core, from), next, dropped);
         }

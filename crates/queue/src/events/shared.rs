@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "the scheduler of the device is run under a lock")]
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::device::Device;
@@ -51,6 +51,8 @@ pub(super) struct Seat {
     pub(super) core: u16,
     /// The core that uses it now: another one if `core` died.
     pub(super) owner: AtomicU16,
+    /// The index of the seat from which `core` took its last batch.
+    pub(super) last: AtomicU8,
 }
 
 impl<D: Device> Shared<D> {
@@ -63,7 +65,12 @@ impl<D: Device> Shared<D> {
             tickets: Tickets::new(wanted.window, wanted.is_tx),
             seats: seats
                 .iter()
-                .map(|&(core, port)| Seat { port, core, owner: AtomicU16::new(core) })
+                .map(|&(core, port)| Seat {
+                    port,
+                    core,
+                    owner: AtomicU16::new(core),
+                    last: AtomicU8::new(0),
+                })
                 .collect(),
             has_pending: AtomicBool::new(false),
         };

@@ -2,6 +2,11 @@
 //!
 //! A tx queue only counts: its frames are done in the order of the device, and nobody waits for a certain one.
 //!
+//! A ticket is used once. The ticket of a frame that the device refused is not given back, because other threads may have
+//! reserved later ones: it is done at once ([`Tickets::refused`]), and the frame gets a new ticket when it is enqueued
+//! again, to this queue or to another one. So `tail` and `head` count each attempt, and a frame that is refused is never between them. A frame that is
+//! forwarded keeps its ticket, and gets none of the tx queue that it moves to, which counts it ([`Tickets::moved_in`]).
+//!
 //! Invariants: head <= tail; but for frames that are forwarded, tail <= head + window. A ticket is done once.
 //! Thread-safety: any thread; one at a time moves the head.
 
@@ -45,15 +50,26 @@ impl Tickets {
         }
     }
 
-    /// Frames are forwarded to the queue, which a window does not stop.
-    pub(super) fn forwarded(&self, count: u64) {
-        self.tail.fetch_add(count, AcqRel);
+    /// A frame moves to this tx queue from the queue that has its ticket. A window does not stop it.
+    pub(super) fn moved_in(&self) {
+        self.tail.fetch_add(1, AcqRel);
     }
 
-    /// `run` tickets from `first` on are done.
+    /// `count` frames have left this tx queue.
+    pub(super) fn left(&self, count: usize) {
+        self.head.fetch_add(count as u64, AcqRel);
+    }
+
+    /// The device refused the frames of `run` tickets from `first` on: these tickets are over, and others are reserved
+    /// when the frames are enqueued again.
+    pub(super) fn refused(&self, first: u64, run: usize) {
+        self.done(first, run);
+    }
+
+    /// `run` tickets from `first` on are done: their frames were dropped, or have arrived at the port that transmits them.
     pub(super) fn done(&self, first: u64, run: usize) {
         let Some(done) = &self.done else {
-            self.head.fetch_add(run as u64, AcqRel);
+            self.left(run);
             return;
         };
         done.set(first, run);
@@ -105,12 +121,25 @@ mod tests {
     }
 
     #[test]
+    fn tickets_of_refused_frames_are_over() {
+        for only_counts in [false, true] {
+            let tickets = Tickets::new(64, only_counts);
+            assert_eq!(tickets.reserve(32), (0, 32));
+            assert_eq!(tickets.reserve(32), (32, 32));
+            tickets.refused(20, 12); // later ones are in use, so these cannot be given back
+            assert_eq!(tickets.tail(), 64);
+            tickets.done(0, 20);
+            assert_eq!((tickets.head(), tickets.reserve(64)), (32, (64, 32)), "{only_counts}");
+        }
+    }
+
+    #[test]
     fn a_tx_queue_counts_and_lets_forwarded_frames_in() {
         let tickets = Tickets::new(32, true);
         assert_eq!(tickets.reserve(30), (0, 30));
-        tickets.forwarded(10);
+        (0..10).for_each(|_| tickets.moved_in());
         assert_eq!((tickets.tail(), tickets.reserve(1).1), (40, 0));
-        tickets.done(0, 20);
+        tickets.left(20);
         assert_eq!((tickets.head(), tickets.reserve(32).1), (20, 12));
     }
 

@@ -1,119 +1,16 @@
 //! Queues over an event device: the model of DLB 2.0, which also refuses events, and gives some a second time.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
-use flowyard_queue::dlb::{self, Limits, Schedule};
-use flowyard_queue::events::{Device, Event, Layout, Op, Sched, make};
+use flowyard_queue::dlb::Limits;
+use flowyard_queue::events::{Layout, make};
 use flowyard_queue::{Open, Order, Queue, Queues, Sink, Wanted};
 use flowyard_testkit::{Checker, Rng};
 
-use crate::common::{Pile, frame};
-
-/// The model with the payloads of its events.
-struct Twin(Mutex<State>);
-
-struct State {
-    device: dlb::Device,
-    payloads: HashMap<u32, u64>,
-    next: u32,
-    rng: Rng,
-    /// One of N enqueues is cut short, and one of N dequeues gives an event a second time; 0 for none.
-    faults: u64,
-    /// An event to give a second time.
-    again: Option<Event>,
-}
-
-impl Twin {
-    fn new(layout: &Layout, limits: Limits, seed: u64, faults: u64) -> Self {
-        let mut device = dlb::Device::new(limits);
-        device.implicit_release = false;
-        for queue in &layout.queues {
-            let schedule = match queue.sched {
-                _ if queue.single_link => Schedule::Directed,
-                Sched::Ordered => Schedule::Ordered,
-                Sched::Atomic => Schedule::Atomic,
-                Sched::Parallel => Schedule::Unordered,
-            };
-            device.queue(schedule, queue.priority).unwrap();
-        }
-        for port in &layout.ports {
-            let number = device.port().unwrap();
-            port.queue.into_iter().for_each(|queue| device.link(number, queue.into()).unwrap());
-        }
-        let rng = Rng::new(seed);
-        let payloads = HashMap::new();
-        Self(Mutex::new(State { device, payloads, next: 0, rng, faults, again: None }))
-    }
-}
-
-#[expect(unsafe_code, reason = "the trait's methods")]
-impl Device for Twin {
-    unsafe fn enqueue(&self, port: u8, events: &[Event]) -> usize {
-        let state = &mut *self.0.lock().unwrap();
-        let most = match state.faults {
-            0 => LANES as u64,
-            n if state.rng.below(n) == 0 => state.rng.below(events.len() as u64),
-            _ => LANES as u64,
-        };
-        let mut taken = 0;
-        for event in events.iter().take(most as usize) {
-            let one = dlb::Event { number: state.next, flow: event.flow };
-            let (port, queue) = (usize::from(port), usize::from(event.queue));
-            let went = match event.op {
-                Op::New => state.device.enter(queue, one, 4096).is_ok(),
-                Op::Forward => state.device.forward(port, one, queue).is_ok(),
-                Op::Release => {
-                    state.device.release(port, one);
-                    true
-                }
-            };
-            if !went {
-                break;
-            }
-            if event.op != Op::Release {
-                state.payloads.insert(state.next, event.payload);
-            }
-            state.next += 1;
-            taken += 1;
-        }
-        taken
-    }
-
-    unsafe fn dequeue(&self, port: u8, into: &mut [Event; LANES]) -> usize {
-        let state = &mut *self.0.lock().unwrap();
-        let (mut count, events) = (0, state.device.take(port.into(), LANES));
-        for (queue, event) in events {
-            let payload = state.payloads.remove(&event.number).unwrap();
-            let flow = event.flow;
-            into[count] = Event { payload, flow, queue: queue as u8, op: Op::Forward };
-            count += 1;
-        }
-        if state.faults > 0 && count > 0 && state.rng.below(state.faults) == 0 {
-            state.again = Some(into[0]);
-        }
-        count
-    }
-
-    fn needs_run(&self) -> bool {
-        true
-    }
-
-    unsafe fn run(&self) {
-        let state = &mut *self.0.lock().unwrap();
-        // An event that the device has given before enters once more.
-        if let Some(event) = state.again.take() {
-            let one = dlb::Event { number: state.next, flow: event.flow };
-            if state.device.enter(event.queue.into(), one, 4096).is_ok() {
-                state.payloads.insert(state.next, event.payload);
-            }
-            state.next += 1;
-        }
-        state.device.schedule();
-    }
-}
+use crate::common::{Pile, frame, number};
+use crate::twin::Twin;
 
 /// The tx queues as the queue behind all others.
 struct Ports<'a>(&'a [Box<dyn Queue>]);
@@ -386,6 +283,51 @@ fn the_frames_of_a_dead_core_are_released() {
             }
             rig.finish(seed);
         }
+    }
+}
+
+/// Core 1 dies while the ports of all cores always have events. Core 0 takes its port over, and serves both in turn.
+#[test]
+fn the_port_of_a_dead_core_is_served_under_full_load() {
+    // An ordered queue is to be full by the limit of a port, not by its window.
+    let limits = Limits { window: 4096, ..Limits::DLB2 };
+    for order in [Order::Unordered, Order::Ordered, Order::Atomic] {
+        let device = |layout: &Layout| Ok((Twin::new(layout, limits, 1, 0), 4096));
+        let made = make(CORES, &wanted(order, 4096), device).unwrap();
+        let (queue, tx) = (&made.queues[0], Ports(&made.queues[2..]));
+        let mut entered = 0;
+        let mut fill = || {
+            let mut batch = Batch::default();
+            for _ in 0..LANES {
+                // Each frame is a flow of its own, so that an atomic queue gives some to each core.
+                batch.push(frame(entered, entered), FlowKey::ZERO).unwrap();
+                entered += 1;
+            }
+            let all = batch.lanes();
+            assert!(queue.enqueue_from(2, &mut batch, all).is_empty());
+            made.service.iter().for_each(|service| {
+                service.run(0);
+            });
+        };
+        (0..10).for_each(|_| fill());
+        assert_eq!(queue.release(1), 0, "it had no batch open");
+        // The first frames are at the ports of the three cores, a third at each, and core 2 takes none.
+        let mut first = Vec::new();
+        for round in 0..10 {
+            fill();
+            let (mut batch, mut pile) = (Batch::default(), Pile::default());
+            queue.dequeue(0, &mut batch);
+            assert_eq!(batch.len(), LANES, "{order:?}, round {round}: core 0 always has events");
+            let mut second = Batch::default();
+            queue.dequeue(0, &mut second);
+            assert!(second.is_empty(), "{order:?}: a core has one open batch");
+            batch.lanes().for_each(|lane| batch.actions[lane].to = To::DROP);
+            queue.complete(0, &mut batch, &tx, &mut pile);
+            let is_first = |(frame, _): &&(_, To)| number(frame) < 3 * LANES as u32;
+            first.push(pile.0.iter().filter(is_first).count());
+        }
+        assert_eq!(first[..2], [LANES; 2], "{order:?}: both ports in turn");
+        assert_eq!(first[2..], [0; 8], "{order:?}");
     }
 }
 

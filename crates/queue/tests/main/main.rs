@@ -8,3 +8,4 @@ mod common;
 mod events;
 mod semantics;
 mod threads;
+mod twin;

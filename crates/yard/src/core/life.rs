@@ -433,3 +433,6 @@ impl Entry {
         self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -263,7 +263,8 @@ impl Entry {
 }
 
 impl Server {
-    /// Lets the scheduler of an event device run, if core `core` is the one that does so. Returns whether frames moved.
+    /// Lets the scheduler of an event device run, if core `core` is the one that does so. Returns 1 if frames moved. This
+    /// keeps the core awake but does not make it busy: cores are busy by the work on these frames.
     #[inline]
     pub(super) fn run_service(&self, core: u16) -> u32 {
         self.service.as_ref().map_or(0, |service| service.run(core))

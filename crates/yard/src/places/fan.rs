@@ -64,12 +64,11 @@ impl Fan {
 
     /// [`Queue::enqueue`] by `core`, which prefers its own queue; without a core, the flow decides.
     pub fn enqueue_by(&self, core: Option<u16>, from: &mut Batch, lanes: Lanes) -> Lanes {
-        let own = core.filter(|_| !self.by_flow).and_then(|core| self.queue_of(core));
+        let own = self.own(core);
         let (mut left, mut run, mut at) = (lanes, Lanes::NONE, 0);
         while let Some(lane) = left.into_iter().next() {
             let hash = from.frames[lane].hash;
-            let prefer = own.unwrap_or(mix(hash) as usize % self.queues.len());
-            let to = self.choose(hash, prefer);
+            let to = self.choose(hash, own);
             if to != at && !run.is_empty() {
                 let refused = self.enter(core, at, from, run);
                 if !refused.is_empty() {
@@ -97,12 +96,19 @@ impl Fan {
         self.owners.iter().position(|owner| *owner == core)
     }
 
+    /// The queue that a core prefers; `None` if the flow decides.
+    fn own(&self, core: Option<u16>) -> Option<usize> {
+        core.filter(|_| !self.by_flow).and_then(|core| self.queue_of(core))
+    }
+
     fn slot(&self, hash: u32) -> &AtomicU32 {
         &self.slots[mix(hash) as usize % SLOTS]
     }
 
-    /// Counts one more frame of the flow in flight. Returns the queue that it must take.
-    fn choose(&self, hash: u32, prefer: usize) -> usize {
+    /// Counts one more frame of the flow in flight. Returns the queue that it must take, which is `own` if no frame of the
+    /// flow is in flight and there is one.
+    fn choose(&self, hash: u32, own: Option<usize>) -> usize {
+        let prefer = own.unwrap_or(mix(hash) as usize % self.queues.len());
         let slot = self.slot(hash);
         let mut now = slot.load(Ordering::Relaxed);
         loop {
@@ -143,10 +149,8 @@ impl Queue for Fan {
 
     /// Counts the frame as in flight, as it will not be refused.
     fn device_queue(&self, core: u16, from: &Batch, lane: usize) -> Option<u8> {
-        let own = if self.by_flow { None } else { self.queue_of(core) };
         let hash = from.frames[lane].hash;
-        let prefer = own.unwrap_or(mix(hash) as usize % self.queues.len());
-        let at = self.choose(hash, prefer);
+        let at = self.choose(hash, self.own(Some(core)));
         let queue = self.queues[at].device_queue(core, from, lane);
         if queue.is_none() {
             self.forget(hash);

@@ -16,6 +16,7 @@ use flowyard_lb::Hub;
 use flowyard_ports::port::Collect;
 use flowyard_testkit::{Build, Rng};
 use flowyard_wire::{Headers, LinkType};
+use flowyard_yard::front::{Change, Entry, Front};
 use flowyard_yard::{ControlPlane, Counters, Parts, Tick, Yard};
 
 use crate::nic::{Nic, limits};
@@ -279,6 +280,17 @@ fn what_an_adapter_refuses_is_looked_up_and_explained() {
     let marked = all.iter().filter(|text| text.contains("the adapter marks its frames")).count();
     let refused = all.iter().filter(|text| text.contains(&states.refused[0].0)).count();
     assert_eq!((marked, refused), (2, 2), "{all:?}");
+    // These may be accepted later, but an SCTP association never.
+    let entry = |proto| Entry {
+        key: FlowKey { proto, ..client(flows[0]) },
+        port: 0,
+        macs: None,
+        hop: false,
+        change: Change::None,
+        mtu: 0,
+    };
+    let later = [proto::TCP, proto::UDP, proto::SCTP];
+    assert_eq!(later.map(|proto| adapters.may_take_later(&entry(proto))), [true, true, false]);
     // All connections end: the adapter is empty.
     for flow in flows {
         bed.frames(&[(0, bytes(&client(flow), FlowKey::RST, flow, 1))], &mut ticks);

@@ -13,7 +13,7 @@ use crate::Sum;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// A front that marks: it gives freed numbers again, and refuses now and then.
+/// A front that marks: it gives freed numbers again, refuses now and then, and never accepts SCTP associations.
 #[derive(Debug)]
 struct Marker(Mutex<Flows>);
 
@@ -62,7 +62,7 @@ impl Front for Marker {
         let [entry] = entries else { panic!("one direction: {entries:?}") };
         let mut flows = self.0.lock().unwrap();
         flows.puts += 1;
-        if flows.refuses && flows.rng.below(4) == 0 {
+        if entry.key.proto == proto::SCTP || flows.refuses && flows.rng.below(4) == 0 {
             return None;
         }
         let number = flows.free.pop().unwrap_or(flows.next);
@@ -81,8 +81,6 @@ impl Front for Marker {
         panic!("frames with marks are counted by the balancer")
     }
 
-    fn settle(&self) {}
-
     fn free(&self, flow: u32) {
         let mut flows = self.0.lock().unwrap();
         let at = flows.removed.iter().position(|one| *one == flow).expect("it was removed");
@@ -90,22 +88,16 @@ impl Front for Marker {
         flows.free.push(flow);
     }
 
-    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
-        None
-    }
-
-    fn time(&self) -> u64 {
-        0
-    }
-
-    fn drained(&self, _time: u64) {}
-
     fn answers(&self) -> bool {
         false
     }
 
     fn state(&self, flow: u32) -> String {
         format!("flow {flow}")
+    }
+
+    fn may_take_later(&self, entry: &Entry) -> bool {
+        entry.key.proto != proto::SCTP
     }
 
     fn why_not(&self, entry: &Entry) -> Option<String> {
@@ -454,6 +446,21 @@ fn what_was_refused_is_offered_again_later() {
         assert_eq!(refused.iter().all(|key| marker.is_there(key)), is_there, "{seconds} s");
     }
     assert!(marker.is_there(&key));
+}
+
+#[test]
+fn an_association_of_sctp_is_offered_once() {
+    let mut service = web(Mode::Dsr);
+    service.proto = proto::SCTP;
+    let marker = Marker::new(1, false);
+    let mut bed = Bed::new(&[service.clone()], 1, &settings(), Some(&marker));
+    let key = client(&service, 1);
+    for seconds in 1..100 {
+        bed.one(&key, 0, 0, seconds * SECOND);
+    }
+    assert_eq!(marker.0.lock().unwrap().puts, 1, "the front never accepts it");
+    let explained = bed.hub.explain(&key, 100 * SECOND).adapter;
+    assert_eq!(explained.as_deref(), Some("it is not in the adapter: port 0 is refused"));
 }
 
 #[test]

@@ -51,25 +51,9 @@ impl Front for Adapter {
         assert!(self.0.lock().unwrap().there.remove(&flow).is_some(), "{flow}");
     }
 
-    fn seen(&self, _flow: u32, _entry: usize) -> crate::front::Seen {
-        crate::front::Seen::default()
-    }
-
-    fn settle(&self) {}
-
     fn free(&self, flow: u32) {
         self.0.lock().unwrap().freed.push(flow);
     }
-
-    fn passed(&self, _port: u16, _core: u16) -> Option<u64> {
-        None
-    }
-
-    fn time(&self) -> u64 {
-        0
-    }
-
-    fn drained(&self, _time: u64) {}
 
     fn answers(&self) -> bool {
         false
