@@ -160,7 +160,10 @@ fn a_check_reads_the_provider_or_says_that_it_was_not_read() {
     assert_eq!((&provided["services"], &provided["unread"]), (&1.into(), &Value::Null));
     assert!(provided["generation"].as_u64().unwrap() > 0);
     let said = text(&check(&[]).stdout);
-    assert!(said.contains("is valid, with services: 1"), "{said}");
+    assert!(
+        said.contains("/services.toml: the services are valid: 1 service in generation "),
+        "{said}"
+    );
     page.lock().unwrap().1 = "[yard]\ncores = 2\n".into();
     let error = refused(&check(&[]));
     assert!(error.contains("/services.toml:1:2: there is no key 'yard' here"), "{error}");

@@ -186,6 +186,14 @@ fn a_user_gets_a_token_and_a_new_one_when_it_has_expired() {
     etcd.expire_tokens();
     etcd.put(WEB, "b");
     assert_eq!(new(&mut one).fragments[0].text, "b");
+    // A member refuses the token for a while, and nobody can log in: the token stays.
+    etcd.expire_tokens();
+    etcd.fail_logins(true);
+    assert!(one.poll().unwrap_err().to_string().contains("no leader"));
+    etcd.accept_old_tokens();
+    etcd.put(WEB, "c");
+    assert_eq!(new(&mut one).fragments[0].text, "c");
+    etcd.fail_logins(false);
     let error = client("wrong").poll().unwrap_err().to_string();
     assert!(error.contains("invalid user ID or password"), "{error}");
     let error = poller(&[etcd.url()]).poll().unwrap_err().to_string();
@@ -275,6 +283,38 @@ fn a_refused_generation_is_offered_again_when_the_file_has_changed() {
     cluster.offer(snapshot(6, &["z"]));
     cluster.offer_again();
     assert_eq!(cluster.take(), Some(snapshot(6, &["z"])));
+}
+
+#[test]
+fn a_decision_is_seen_as_a_whole() {
+    for _ in 0..300 {
+        let cluster = Arc::<Cluster>::default();
+        let other = Arc::clone(&cluster);
+        let newer = std::thread::spawn(move || {
+            // Only a newer generation that comes after the refusal is left.
+            while other.view().error.is_none() {}
+            other.offer(snapshot(8, &["new"]));
+            assert_eq!(other.take(), Some(snapshot(8, &["new"])));
+        });
+        cluster.refuse(snapshot(7, &["web"]), "why".into());
+        newer.join().unwrap();
+        cluster.offer_again();
+        assert_eq!(cluster.take(), None, "an older generation than the one that is in use");
+    }
+    for _ in 0..300 {
+        let cluster = Arc::<Cluster>::default();
+        let other = Arc::clone(&cluster);
+        let reader = std::thread::spawn(move || {
+            loop {
+                let view = other.view();
+                if view.generation == 7 {
+                    return view.is_from_file;
+                }
+            }
+        });
+        cluster.used_saved(snapshot(7, &["web"]));
+        assert!(reader.join().unwrap(), "services of the file are no new ones");
+    }
 }
 
 /// A thread that watches etcd as node `lb1`, and does not run by itself.
@@ -386,7 +426,7 @@ fn the_first_services_are_waited_for_but_not_for_ever() {
     let (mut asked, found) =
         first_poll(&provider(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
     assert!(matches!(found, Found::New(_)));
-    assert_eq!(asked.poll().unwrap(), None, "what was found is not new any more");
+    assert_eq!(asked.poll().whole(), Ok(None), "what was found is not new any more");
     etcd.answer_with(Some("no"));
     let began = clock();
     let why = first_poll(&provider(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();
