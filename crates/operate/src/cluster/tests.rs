@@ -13,6 +13,7 @@ use super::status::Status;
 use super::watch::Watch;
 use super::*;
 
+mod dns;
 mod document;
 mod kubernetes;
 mod stand_in;
