@@ -288,34 +288,39 @@ fn a_refused_generation_is_offered_again_when_the_file_has_changed() {
 
 #[test]
 fn a_decision_is_seen_as_a_whole() {
-    for _ in 0..300 {
-        let cluster = Arc::<Cluster>::default();
-        let other = Arc::clone(&cluster);
-        let newer = std::thread::spawn(move || {
-            // Only a newer generation that comes after the refusal is left.
-            while other.view().error.is_none() {}
-            other.offer(snapshot(8, &["new"]));
-            assert_eq!(other.take(), Some(snapshot(8, &["new"])));
-        });
-        cluster.refuse(snapshot(7, &["web"]), "why".into());
-        newer.join().unwrap();
-        cluster.offer_again();
-        assert_eq!(cluster.take(), None, "an older generation than the one that is in use");
+    const ALL: u64 = 20_000;
+    let cluster = Arc::<Cluster>::default();
+    let other = Arc::clone(&cluster);
+    let reader = std::thread::spawn(move || {
+        // What was refused can be offered again as soon as the refusal is seen.
+        for at in 1..=ALL {
+            while other.view().refusals < at {}
+            other.offer_again();
+            assert_eq!(other.take().map(|offer| offer.generation), Some(at));
+            other.used(snapshot(at, &[]));
+        }
+    });
+    for at in 1..=ALL {
+        while cluster.in_use().generation + 1 < at && !reader.is_finished() {}
+        cluster.refuse(snapshot(at, &[]), "why".into());
     }
-    for _ in 0..300 {
-        let cluster = Arc::<Cluster>::default();
-        let other = Arc::clone(&cluster);
-        let reader = std::thread::spawn(move || {
-            loop {
-                let view = other.view();
-                if view.generation == 7 {
-                    return view.is_from_file;
-                }
+    reader.join().unwrap();
+    // Services of the file are never seen as new ones. They have odd numbers here.
+    let other = Arc::clone(&cluster);
+    let reader = std::thread::spawn(move || {
+        loop {
+            let view = other.view();
+            assert_eq!(view.is_from_file, view.generation % 2 == 1, "{}", view.generation);
+            if view.generation > 2 * ALL {
+                return;
             }
-        });
-        cluster.used_saved(snapshot(7, &["web"]));
-        assert!(reader.join().unwrap(), "services of the file are no new ones");
-    }
+        }
+    });
+    (ALL + 1..=2 * ALL + 1).for_each(|at| match at % 2 {
+        1 => cluster.used_saved(snapshot(at, &[])),
+        _ => cluster.used(snapshot(at, &[])),
+    });
+    reader.join().unwrap();
 }
 
 /// A thread that watches etcd as node `lb1`, and does not run by itself.
