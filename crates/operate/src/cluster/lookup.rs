@@ -62,6 +62,8 @@ pub(super) struct Lookups {
     sets: BTreeMap<String, Set>,
     /// Whether the configured lookups have changed since the last look.
     has_new_lookups: bool,
+    /// Whether the balancer runs already, with services of an earlier run.
+    is_running: bool,
     /// Whether services were returned already.
     has_begun: bool,
     timeout: Nanos,
@@ -89,6 +91,7 @@ impl Lookups {
             all: Vec::new(),
             sets: BTreeMap::new(),
             has_new_lookups: false,
+            is_running: false,
             has_begun: false,
             shortest: ms(*config.poll_ms.get_ref()),
             clock,
@@ -124,6 +127,11 @@ impl Lookups {
         }
     }
 
+    /// The balancer runs from now on: a service that has never had records does not hold back the others any more.
+    pub(super) const fn run(&mut self) {
+        self.is_running = true;
+    }
+
     /// Looks up what is due. Returns the backends of all services if some of them may have changed, and why a look has
     /// failed, if one has.
     pub(super) fn read(&mut self) -> (Option<Services>, Option<String>) {
@@ -150,12 +158,12 @@ impl Lookups {
             }
         }
         let failed = self.sets.values().find_map(|set| set.error.clone());
-        // The first services are those of all lookups; the backends of some may be those of an earlier run.
-        let is_complete = self.sets.values().all(|set| !set.backends.is_empty())
-            && self.sets.values().any(|set| set.error.is_none());
+        // A balancer starts with the services of all lookups; the backends of some may be those of an earlier run.
+        let is_complete = self.is_running || self.sets.values().all(|set| !set.backends.is_empty());
+        let some_succeed = self.sets.values().any(|set| set.error.is_none());
         let is_offered = match self.has_begun {
             true => is_new,
-            false => failed.is_none() || is_complete,
+            false => failed.is_none() || is_complete && some_succeed,
         };
         if !is_offered {
             return (None, failed);

@@ -98,6 +98,13 @@ impl Provider {
         }
     }
 
+    /// The balancer runs from now on, with the services of an earlier run if no poll has found some.
+    pub(super) const fn run(&mut self) {
+        if let Client::Dns(lookups) = &mut self.client {
+            lookups.run();
+        }
+    }
+
     /// Whether nodes write their statuses there.
     #[must_use]
     pub const fn keeps_statuses(&self) -> bool {

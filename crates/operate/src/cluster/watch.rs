@@ -145,7 +145,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+    pub(super) fn new(mut watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+        watched.provider.run();
         let (polled, status, written, met) = (None, None, None, None);
         let (poll_fails, save_fails, report_fails) = (false, false, false);
         Self {

@@ -23,6 +23,7 @@ fn client(servers: Vec<SocketAddr>) -> (Lookups, Arc<AtomicU64>) {
         all: Vec::new(),
         sets: BTreeMap::new(),
         has_new_lookups: false,
+        is_running: false,
         has_begun: false,
         shortest: SECOND,
         clock,
@@ -186,6 +187,15 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     client.look_up(&[lookup("dns", "_dns._udp.example")]);
     client.remember(&all);
     assert!(failed(&mut client).contains("NXDOMAIN"));
+    // A service that was added to the file before a restart, and that nobody knows, does not hold back the other one.
+    let (mut client, ahead) = self::client(vec![server.addr()]);
+    client.look_up(&[lookup("web", WEB), lookup("new", "_new.example")]);
+    client.remember(&all);
+    failed(&mut client);
+    client.run();
+    ahead.store(2 * SECOND, Ordering::Relaxed);
+    let (all, why) = in_part(&mut client);
+    assert!(shown(&all, "web") == ["10.0.0.2:80 1"] && why.starts_with("_new.example: "), "{why}");
 }
 
 #[test]
