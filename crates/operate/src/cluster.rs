@@ -159,7 +159,9 @@ impl Cluster {
             let why = format!("{} {EMPTY}", self.name);
             inner.refuse(snapshot.generation, why.clone(), None);
             drop(inner);
-            return self.refused(snapshot.generation, &why);
+            self.log_refusal(snapshot.generation, &why);
+            self.changed.notify_all();
+            return;
         }
         inner.offer(snapshot);
     }
@@ -191,20 +193,19 @@ impl Cluster {
 
     /// Records that these services were refused, and logs it.
     pub fn refuse(&self, snapshot: Snapshot, why: String) {
-        let generation = snapshot.generation;
-        self.lock().refuse(generation, why.clone(), Some(snapshot));
-        self.refused(generation, &why);
+        self.log_refusal(snapshot.generation, &why);
+        self.lock().refuse(snapshot.generation, why, Some(snapshot));
+        self.changed.notify_all();
     }
 
     /// As [`Cluster::refuse`], whatever the file of the configuration says.
     pub fn refuse_for_good(&self, generation: u64, why: String) {
-        self.lock().refuse(generation, why.clone(), None);
-        self.refused(generation, &why);
+        self.log_refusal(generation, &why);
+        self.lock().refuse(generation, why, None);
+        self.changed.notify_all();
     }
 
-    /// Reports that services were refused.
-    fn refused(&self, generation: u64, why: &str) {
-        self.changed.notify_all();
+    fn log_refusal(&self, generation: u64, why: &str) {
         tracing::error!(generation, "services of {} refused, nothing changed: {why}", self.name);
     }
 
