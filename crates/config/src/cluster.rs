@@ -18,6 +18,9 @@ mod srv;
 pub use address::{Endpoint, Url};
 pub use srv::Lookup;
 
+/// Why a health check of kind `command` is refused.
+pub(super) const NO_COMMAND: &str = "a health check of a service that does not come from the file of this machine cannot run a command";
+
 /// What services come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -142,15 +145,19 @@ impl ClusterConfig {
     pub fn endpoints(&self) -> Vec<Endpoint> {
         match self.kind.get_ref() {
             ProviderKind::Http => self.url().map(|url| url.endpoint).into_iter().collect(),
-            ProviderKind::Etcd => {
+            ProviderKind::Etcd | ProviderKind::Kubernetes => {
                 let all = self.endpoints.iter().flat_map(Spanned::get_ref);
-                all.filter_map(|text| text.get_ref().parse().ok()).collect()
-            }
-            ProviderKind::Kubernetes => {
-                let all = self.endpoints.iter().flat_map(Spanned::get_ref);
-                all.filter_map(|text| address::of_kubernetes(text.get_ref()).ok()).collect()
+                all.filter_map(|text| self.endpoint(text.get_ref()).ok()).collect()
             }
             ProviderKind::Dns => Vec::new(),
+        }
+    }
+
+    /// Reads an address in `endpoints`.
+    fn endpoint(&self, text: &str) -> Result<Endpoint, &'static str> {
+        match self.kind.get_ref() {
+            ProviderKind::Kubernetes => address::of_kubernetes(text),
+            _ => text.parse(),
         }
     }
 
@@ -173,25 +180,30 @@ impl ClusterConfig {
         self.prefix.as_ref().map_or("/flowyard", |prefix| prefix.get_ref())
     }
 
-    /// What services come from, as it stands before the keys of fragments in messages.
+    /// What services come from, as it stands before the keys of fragments in messages. The query of a URL may hold a
+    /// secret, and is left out.
     #[must_use]
     pub fn place(&self) -> String {
         match self.kind.get_ref() {
             ProviderKind::Etcd => format!("etcd:{}", self.prefix()),
             ProviderKind::Http => {
-                self.url.as_ref().map_or_else(String::new, |url| url.get_ref().clone())
+                self.url.as_ref().map_or_else(String::new, |url| Url::public(url.get_ref()))
             }
             ProviderKind::Dns => "dns".into(),
             ProviderKind::Kubernetes => "kubernetes".into(),
         }
     }
 
-    /// What the last good services in the file `state` belong to.
+    /// What the last good services in the file `state` belong to: a URL with its query, because documents may differ by
+    /// it. Only the user of the balancer can read the file.
     #[must_use]
     pub fn identity(&self) -> String {
         match self.kind.get_ref() {
             ProviderKind::Etcd => self.prefix().to_owned(),
-            ProviderKind::Http | ProviderKind::Dns => self.place(),
+            ProviderKind::Http => {
+                self.url.as_ref().map_or_else(String::new, |url| url.get_ref().clone())
+            }
+            ProviderKind::Dns => self.place(),
             ProviderKind::Kubernetes => {
                 let word = |key: &Option<Spanned<String>>| {
                     key.as_ref().map_or_else(String::new, |key| key.get_ref().clone())
@@ -214,7 +226,7 @@ impl ClusterConfig {
     }
 
     /// The keys that not every kind has: the key, where it is written, the kinds that have it, and the kinds that need it.
-    fn special(&self) -> [Special; 14] {
+    fn of_some_kinds(&self) -> [OfSomeKinds; 15] {
         use ProviderKind::{Dns, Etcd, Http, Kubernetes};
         fn at<T>(key: &Option<Spanned<T>>) -> Option<Range<usize>> {
             key.as_ref().map(Spanned::span)
@@ -233,6 +245,7 @@ impl ClusterConfig {
             ("prefix", at(&self.prefix), &[Etcd], &[]),
             ("node", at(&self.node), &[Etcd], &[]),
             ("user", at(&self.user), &[Etcd, Http], &[]),
+            ("password_file", at(&self.password_file), &[Etcd, Http], &[]),
             ("token_file", at(&self.token_file), &[Http, Kubernetes], &[]),
         ]
     }
@@ -240,7 +253,7 @@ impl ClusterConfig {
     /// Returns the first mistake; `span` is that of the section.
     fn check(&self, span: Range<usize>, source: &Source) -> Checked {
         let kind = *self.kind.get_ref();
-        for (key, at, having, needing) in self.special() {
+        for (key, at, having, needing) in self.of_some_kinds() {
             match at {
                 Some(at) if !having.contains(&kind) => {
                     let others: Vec<_> =
@@ -270,17 +283,23 @@ impl ClusterConfig {
     /// Checks where the services are.
     fn check_server(&self, source: &Source) -> Checked {
         if let Some(endpoints) = &self.endpoints {
+            let (server, such_as, or) = match self.kind.get_ref() {
+                ProviderKind::Kubernetes => (
+                    "an API server of Kubernetes",
+                    "\"https://10.0.0.1:6443\"",
+                    "\"https://kubernetes.example:6443\"",
+                ),
+                _ => ("etcd", "\"http://10.0.0.1:2379\"", "\"https://etcd.example:2379\""),
+            };
             if endpoints.get_ref().is_empty() {
-                let fix = "name at least one, such as \"http://127.0.0.1:2379\"";
-                let what = format!("no address of {} is named", self.kind.get_ref());
+                let what = format!("no address of {server} is named");
+                let fix = format!("name at least one, such as {such_as}");
                 return Err(source.error(endpoints.span(), what, fix));
             }
             for text in endpoints.get_ref() {
-                if let Err(why) = text.get_ref().parse::<Endpoint>() {
-                    let kind = self.kind.get_ref();
-                    let what = format!("'{}' is not an address of {kind}: {why}", text.get_ref());
-                    let fix =
-                        "write it as \"http://10.0.0.1:2379\" or \"https://etcd.example:2379\"";
+                if let Err(why) = self.endpoint(text.get_ref()) {
+                    let what = format!("'{}' is not an address of {server}: {why}", text.get_ref());
+                    let fix = format!("write it as {such_as} or {or}");
                     return Err(source.error(text.span(), what, fix));
                 }
             }
@@ -331,6 +350,11 @@ impl ClusterConfig {
             let what = format!("'{key}' comes from Kubernetes");
             return Err(source.error(service.span(), what, format!("leave '{key}' out")));
         }
+        let kind = service.get_ref().get("check").and_then(|check| check.get("kind"));
+        if kind.and_then(toml::Value::as_str) == Some("command") {
+            let fix = "use another kind of check, such as \"tcp\"";
+            return Err(source.error(service.span(), NO_COMMAND, fix));
+        }
         if !service.get_ref().contains_key("mode") {
             let fix = "add 'mode', such as \"dnat\"";
             return Err(source.error(service.span(), "the services have no mode", fix));
@@ -371,7 +395,7 @@ impl ClusterConfig {
 }
 
 /// A key that not every kind has.
-type Special =
+type OfSomeKinds =
     (&'static str, Option<Range<usize>>, &'static [ProviderKind], &'static [ProviderKind]);
 
 impl Config {

@@ -12,12 +12,14 @@
 //! Invariants: the order of the fragments has no effect; a fragment adds services or backends and nothing else.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+use super::cluster::NO_COMMAND;
 use super::{CheckKind, Config, ConfigError, ServiceConfig, Source, check};
 
 /// What keys of services begin with, below the prefix of `[cluster]`.
@@ -228,7 +230,7 @@ fn add<'a>(
             let is_dns = provider(root) == Some("dns");
             match of_file(root, name) {
                 Some(service) if is_dns => {
-                    let backends = with_exit(service, backends);
+                    let backends = with_exit(service, of_version(service, backends));
                     extend(service, "backend", backends);
                     continue;
                 }
@@ -297,6 +299,18 @@ fn of_file<'a, 'b>(root: &'a mut DeTable<'b>, name: &str) -> Option<&'a mut DeTa
     })
 }
 
+/// The backends whose addresses have the IP version of the VIP. Others are from before a change of the VIP in the file.
+fn of_version<'a>(service: &DeTable<'a>, mut backends: Vec<Table<'a>>) -> Vec<Table<'a>> {
+    let is_v6 = |table: &DeTable<'_>, key: &str| {
+        let addr = table.get(key)?.get_ref().as_str()?.parse::<IpAddr>().ok()?;
+        Some(addr.is_ipv6())
+    };
+    if let Some(vip) = is_v6(service, "vip") {
+        backends.retain(|backend| is_v6(backend.get_ref(), "addr").is_none_or(|own| own == vip));
+    }
+    backends
+}
+
 /// Backends with the exit that is written for the SRV records of their service.
 fn with_exit<'a>(service: &DeTable<'a>, mut backends: Vec<Table<'a>>) -> Vec<Table<'a>> {
     let Some(DeValue::Table(srv)) = service.get("srv").map(Spanned::get_ref) else {
@@ -331,9 +345,8 @@ fn no_command(config: &Config, service: &Spanned<ServiceConfig>) -> Result<(), C
     match check.filter(|check| check.get_ref().kind == CheckKind::Command) {
         None => Ok(()),
         Some(check) => {
-            let what = "a health check that does not come from the file of this machine cannot run a command";
             let fix = "write the service in the file of each machine, or use another kind of check";
-            Err(config.error(check.span(), what, fix))
+            Err(config.error(check.span(), NO_COMMAND, fix))
         }
     }
 }

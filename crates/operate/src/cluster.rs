@@ -38,7 +38,7 @@ pub mod status;
 mod watch;
 
 pub use etcd::{Etcd, EtcdError};
-pub use found::Found;
+pub use found::{Found, Polled};
 pub use login::OpenError;
 pub use poll::{Poller, place};
 pub use provider::{Provider, name};
@@ -78,9 +78,9 @@ pub struct View {
     pub refusals: u64,
     /// Whether the services in use are those of the file in `state`, because the provider had none that could be used at the start.
     pub is_from_file: bool,
-    /// Why the provider does not answer, if it does not.
+    /// Why a query of the provider has failed, if one has.
     pub unreachable: Option<String>,
-    /// When the provider last answered, if it ever did.
+    /// When the provider last answered all queries, if it ever did.
     pub answered: Option<Nanos>,
     /// Whether another instance writes its status under the name of this node.
     pub has_namesake: bool,
@@ -111,6 +111,34 @@ pub struct Cluster {
 
 impl ControlPlane for Cluster {}
 
+impl Inner {
+    fn offer(&mut self, snapshot: Snapshot) {
+        self.view.seen = snapshot.generation;
+        self.refused = None;
+        self.offered = Some(snapshot);
+    }
+
+    /// Refuses a generation. The services in `refused` are offered again when the file of the configuration has changed.
+    fn refuse(&mut self, generation: u64, why: String, refused: Option<Snapshot>) {
+        self.view.seen = generation;
+        self.view.error = Some(why);
+        self.view.refusals += 1;
+        (self.offered, self.refused) = (None, refused);
+    }
+
+    fn used(&mut self, snapshot: Snapshot, is_from_file: bool) {
+        self.view.generation = snapshot.generation;
+        if self.view.seen == 0 {
+            self.view.seen = snapshot.generation;
+        }
+        self.view.is_from_file = is_from_file;
+        if self.view.seen == snapshot.generation {
+            self.view.error = None;
+        }
+        self.used = snapshot;
+    }
+}
+
 impl Cluster {
     /// Nothing is in use yet. The name of the provider is for messages.
     #[must_use]
@@ -127,13 +155,15 @@ impl Cluster {
     /// Offers services to the run. An offer that was not taken yet is replaced.
     pub fn offer(&self, snapshot: Snapshot) {
         let mut inner = self.lock();
-        inner.view.seen = snapshot.generation;
-        inner.refused = None;
         if snapshot.is_empty() && !inner.used.is_empty() {
+            let why = format!("{} {EMPTY}", self.name);
+            inner.refuse(snapshot.generation, why.clone(), None);
             drop(inner);
-            return self.refuse_for_good(snapshot.generation, format!("{} {EMPTY}", self.name));
+            self.log_refusal(snapshot.generation, &why);
+            self.changed.notify_all();
+            return;
         }
-        inner.offered = Some(snapshot);
+        inner.offer(snapshot);
     }
 
     /// The services that wait for the run, if there are any.
@@ -151,40 +181,32 @@ impl Cluster {
 
     /// Records that these services are in use.
     pub fn used(&self, snapshot: Snapshot) {
-        let mut inner = self.lock();
-        inner.view.generation = snapshot.generation;
-        if inner.view.seen == 0 {
-            inner.view.seen = snapshot.generation;
-        }
-        inner.view.is_from_file = false;
-        if inner.view.seen == snapshot.generation {
-            inner.view.error = None;
-        }
-        inner.used = snapshot;
+        self.lock().used(snapshot, false);
         self.changed.notify_all();
     }
 
     /// Records that these services of the file in `state` are in use.
     pub fn used_saved(&self, snapshot: Snapshot) {
-        self.used(snapshot);
-        self.lock().view.is_from_file = true;
+        self.lock().used(snapshot, true);
+        self.changed.notify_all();
     }
 
     /// Records that these services were refused, and logs it.
     pub fn refuse(&self, snapshot: Snapshot, why: String) {
-        self.refuse_for_good(snapshot.generation, why);
-        self.lock().refused = Some(snapshot);
+        self.log_refusal(snapshot.generation, &why);
+        self.lock().refuse(snapshot.generation, why, Some(snapshot));
+        self.changed.notify_all();
     }
 
     /// As [`Cluster::refuse`], whatever the file of the configuration says.
     pub fn refuse_for_good(&self, generation: u64, why: String) {
-        tracing::error!(generation, "services of {} refused, nothing changed: {why}", self.name);
-        let mut inner = self.lock();
-        inner.view.seen = generation;
-        inner.view.error = Some(why);
-        inner.view.refusals += 1;
-        (inner.offered, inner.refused) = (None, None);
+        self.log_refusal(generation, &why);
+        self.lock().refuse(generation, why, None);
         self.changed.notify_all();
+    }
+
+    fn log_refusal(&self, generation: u64, why: &str) {
+        tracing::error!(generation, "services of {} refused, nothing changed: {why}", self.name);
     }
 
     /// The services in use.

@@ -32,7 +32,7 @@ use flowyard_yard::Handle;
 
 pub mod commands;
 pub(crate) mod deadline;
-mod dns;
+pub(crate) mod dns;
 pub(crate) mod http;
 pub(crate) mod probe;
 pub(crate) mod tls;

@@ -85,11 +85,11 @@ pub(super) fn join(
 /// The services of a provider, of a configuration that is only checked.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Provided {
-    /// The provider: `etcd`, or the address of a document.
+    /// The provider: `etcd`, `DNS`, `Kubernetes`, or the address of a document without its query.
     provider: String,
     /// The generation that was read; null if none was read.
     generation: Option<u64>,
-    /// The number of its services.
+    /// The number of its services; of DNS, of those in the file whose backends come from SRV records.
     services: usize,
     /// Why the services were not read, so that only the file was checked; null if they were read.
     unread: Option<String>,
@@ -101,7 +101,10 @@ impl Provided {
         let Self { provider, generation, services, unread } = self;
         match (generation, unread) {
             (Some(generation), _) => {
-                format!("{provider}: generation {generation} is valid, with services: {services}\n")
+                let s = if *services == 1 { "" } else { "s" };
+                format!(
+                    "{provider}: the services are valid: {services} service{s} in generation {generation}\n"
+                )
             }
             (None, why) => {
                 let why = why.as_deref().unwrap_or_default();
@@ -112,24 +115,22 @@ impl Provided {
 }
 
 /// Reads the services of the provider, if the configuration names one, and adds them to a configuration that is only
-/// checked. One that cannot be read is no mistake in the configuration.
+/// checked. One that cannot be read is no mistake in the configuration; a file of `[cluster]` that cannot be read is.
 pub(super) fn check(config: &mut Config, clock: &Clock) -> Result<Option<Provided>, Stop> {
     let Some(cluster) = config.cluster().cloned() else {
         return Ok(None);
     };
     let patience = Duration::from_millis(*cluster.timeout_ms.get_ref());
-    let provider = Provider::new(&cluster, Arc::clone(clock));
-    let found = provider.map_err(|error| error.to_string()).and_then(|mut provider| {
-        provider.only_read();
-        provider.look_up(&config.lookups());
-        first_poll(&provider, clock, patience)
-    });
+    let mut provider = Provider::new(&cluster, Arc::clone(clock)).map_err(bad_input)?;
+    provider.only_read();
+    provider.look_up(&config.lookups());
+    let found = first_poll(&provider, clock, patience);
     let provider = cluster::name(&cluster);
     let of_file = config.service.len();
     match found {
         Ok((_, Found::New(Snapshot { generation, fragments }))) => {
             *config = config.recompose(&cluster.place(), &fragments).map_err(bad_input)?;
-            let services = config.service.len() - of_file;
+            let services = config.service.len() - of_file + config.lookups().len();
             Ok(Some(Provided { provider, generation: Some(generation), services, unread: None }))
         }
         Ok((_, Found::Unusable(_, why))) => Err(bad_input(why)),

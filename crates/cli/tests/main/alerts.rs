@@ -11,7 +11,10 @@ use crate::common::root;
 use crate::fleet::{config, serve, service};
 use crate::yard::Yard;
 
-flowyard_testkit::tests! { alerts_and_the_dashboard_name_metrics_that_exist }
+flowyard_testkit::tests! {
+    alerts_and_the_dashboard_name_metrics_that_exist,
+    generations_are_compared_within_a_job,
+}
 
 /// Metrics that only a run as root has, because it changes routes: see docs/routes.md.
 const OF_ROOT: [&str; 1] = ["flowyard_lb_vip_announced"];
@@ -38,6 +41,19 @@ fn metrics() -> BTreeSet<String> {
     stream.read_to_string(&mut page).unwrap();
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// Balancers of several fleets, each of which is a job of Prometheus, have different generations. `promtool test rules`
+/// was used to verify this by hand.
+fn generations_are_compared_within_a_job() {
+    let alerts = fs::read_to_string(root().join("dist/prometheus-alerts.yml")).unwrap();
+    let rules: Vec<&str> = alerts
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "))
+        .filter(|rule| rule.contains("flowyard_cluster_generation"))
+        .collect();
+    let one = |of: &str| format!("{of} by (job) (flowyard_cluster_generation)");
+    assert_eq!(rules, [format!("{} != {}", one("max"), one("min"))]);
 }
 
 fn alerts_and_the_dashboard_name_metrics_that_exist() {

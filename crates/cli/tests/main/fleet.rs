@@ -160,7 +160,13 @@ fn a_check_reads_the_provider_or_says_that_it_was_not_read() {
     assert_eq!((&provided["services"], &provided["unread"]), (&1.into(), &Value::Null));
     assert!(provided["generation"].as_u64().unwrap() > 0);
     let said = text(&check(&[]).stdout);
-    assert!(said.contains("is valid, with services: 1"), "{said}");
+    assert!(
+        said.contains("/services.toml: the services are valid: 1 service in generation "),
+        "{said}"
+    );
+    page.lock().unwrap().1 += &service("dns", 53, &[]);
+    let said = text(&check(&[]).stdout);
+    assert!(said.contains("the services are valid: 2 services in generation "), "{said}");
     page.lock().unwrap().1 = "[yard]\ncores = 2\n".into();
     let error = refused(&check(&[]));
     assert!(error.contains("/services.toml:1:2: there is no key 'yard' here"), "{error}");
@@ -173,6 +179,17 @@ fn a_check_reads_the_provider_or_says_that_it_was_not_read() {
         "{said}"
     );
     assert!(!state.exists(), "a check saves nothing");
+    // A file that is not there is a mistake in the configuration, whatever the server says, and also if it is not needed.
+    for key in ["ca", "token_file"] {
+        let url = if key == "ca" { &url } else { "https://127.0.0.1:1" };
+        fs::write(&path, config(url, &state) + &format!("{key} = \"/no/such/{key}\"\n")).unwrap();
+        let error = refused(&check(&[]));
+        let said = format!("/no/such/{key}: cannot be read: ");
+        assert!(
+            error.contains(&said) && error.contains(&format!("'{key}' of [cluster]")),
+            "{error}"
+        );
+    }
 }
 
 fn backends_come_from_srv_records() {
@@ -193,6 +210,12 @@ fn backends_come_from_srv_records() {
         )
     };
     let dns = service("dns", 53, &[]) + &srv(name);
+    // A check counts the services with records, and not those that have none.
+    let path = folder.path().join("lb.toml");
+    fs::write(&path, text_of.clone() + &dns + &service("plain", 80, &[])).unwrap();
+    let output = flowyard().args(["run", "--check", "--json"]).arg(&path).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["provided"]["services"], 1, "{document}");
     let mut yard = Yard::start(&(text_of.clone() + &dns), &[]);
     let backends = |yard: &Yard| -> Vec<(String, u64)> {
         let shown = yard.json(&["lb", "show"]);
@@ -225,6 +248,15 @@ fn backends_come_from_srv_records() {
     fs::write(yard.config(), format!("{text_of}{dns}")).unwrap();
     yard.signal(Signal::HUP);
     wait("one service", || (shown(&yard) == [("dns".into(), 1)]).then_some(()));
+    // A VIP of the other IP version: other addresses of the same target.
+    server.set(name, 33, &["0 SRV 1 5 53 b.example"]);
+    server.set("b.example", 28, &["0 AAAA 2001:db8::2"]);
+    fs::write(yard.config(), text_of.clone() + &dns.replace("192.0.2.10", "2001:db8::10")).unwrap();
+    yard.signal(Signal::HUP);
+    has(&yard, &[("[2001:db8::2]:53", 1)]);
+    fs::write(yard.config(), text_of.clone() + &dns).unwrap();
+    yard.signal(Signal::HUP);
+    has(&yard, &[("127.0.0.2:53", 1)]);
     // A port that the mode keeps: refused as a whole.
     server.set(name, 33, &["0 SRV 1 5 5353 b.example"]);
     let log = yard.wait_for_log("refused, nothing changed");

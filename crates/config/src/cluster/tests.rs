@@ -66,6 +66,13 @@ fn each_kind_has_its_keys() {
         ("https://a/lb.toml".into(), "https://a/lb.toml".into())
     );
     assert_eq!(cluster.endpoints()[0].to_string(), "https://a:443");
+    // What a query may hold is not for logs; the file of the last good services tells documents apart by it.
+    let secret = config(&URL.replace("lb.toml", "lb.toml?token=x")).unwrap();
+    let cluster = secret.cluster().unwrap();
+    assert_eq!(
+        (cluster.place(), cluster.identity(), cluster.url().unwrap().path),
+        ("https://a/lb.toml".into(), "https://a/lb.toml?token=x".into(), "/lb.toml?token=x".into())
+    );
     assert_eq!(config(GOOD).unwrap().cluster().unwrap().place(), "etcd:/flowyard");
     for (cluster, said) in [
         ("kind = \"consul\"".into(), "'consul' is not a valid choice; choose one of etcd"),
@@ -125,6 +132,7 @@ fn backends_come_from_srv_records() {
         ("servers = [\"dns.example\"]", SRV, "'dns.example' is not the address of a DNS server"),
         ("servers = [\"10.0.0.53:0\"]", SRV, "is not the address"),
         ("ca = \"x\"", SRV, "'ca' is not for kind = \"dns\""),
+        ("password_file = \"x\"", SRV, "'password_file' is not for kind = \"dns\"; leave it out"),
         ("", &SRV.replace("_tcp", &"x".repeat(64)), "is not a domain name"),
         ("", &SRV.replace("_HTTP._tcp.web.example", ""), "the root has no SRV records"),
         ("", &SRV.replace("exit", "exits"), "there is no key 'exits' here"),
@@ -160,14 +168,25 @@ fn kubernetes_needs_what_services_have_in_common() {
         ("service = { mode = \"dsr\", vip = \"192.0.2.1\" }", "'vip' comes from Kubernetes"),
         (&format!("{with}\nnamespace = \"a/b\""), "'a/b' is not a namespace"),
         (&format!("{with}\nprefix = \"/x\""), "'prefix' is not for kind = \"kubernetes\""),
+        (
+            "service = { mode = \"dsr\", check = { kind = \"command\", command = [\"/bin/true\"] } }",
+            "y.toml:18:11: a health check of a service that does not come from the file of this machine cannot run a command",
+        ),
     ] {
         let error = config(&format!("{KUBERNETES}\n{more}")).unwrap_err();
         assert!(error.contains(said), "{more}: {error}");
     }
+    let wrong =
+        config(&format!("{}\n{with}", KUBERNETES.replace("https://a", "a:6443"))).unwrap_err();
+    assert!(
+        wrong.contains("'a:6443' is not an address of an API server of Kubernetes")
+            && wrong.contains("write it as \"https://10.0.0.1:6443\""),
+        "{wrong}"
+    );
     let plain = KUBERNETES.replace("https", "http") + "\ntoken_file = \"t\"\n" + with;
     assert!(config(&plain).unwrap_err().contains("would be sent without encryption"));
     let none = config(&format!("{}\n{with}", KUBERNETES.replace("\"https://a\"", "")));
-    assert!(none.unwrap_err().contains("no address of Kubernetes is named"));
+    assert!(none.unwrap_err().contains("no address of an API server of Kubernetes is named"));
 }
 
 #[test]

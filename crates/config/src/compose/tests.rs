@@ -119,7 +119,7 @@ fn mistakes_name_the_key_and_the_line() {
         (
             web(&WEB.replace("kind = \"tcp\"", "kind = \"command\"\ncommand = [\"/bin/true\"]")),
             format!(
-                "{at}:5:1: a health check that does not come from the file of this machine cannot run a command"
+                "{at}:5:1: a health check of a service that does not come from the file of this machine cannot run a command"
             ),
         ),
     ] {
@@ -194,6 +194,12 @@ fn backends_of_srv_records_join_the_service_in_the_file() {
     // Written backends stay.
     let written = format!("{file}{srv}[[service.backend]]\nname = \"w\"\n{BACKEND}");
     assert_eq!(compose(&written, &all).unwrap().services().unwrap()[0].backends.len(), 2);
+    // Backends from before a change of the VIP to the other IP version are left out.
+    let v6 = (file.clone() + srv).replace("192.0.2.9", "2001:db8::9");
+    let new = fragment("services/local/backends/[2001:db8::7]:80", "addr = \"2001:db8::7\"\n");
+    let services = compose(&v6, &[one.clone(), new]).unwrap().services().unwrap();
+    let names: Vec<&str> = services[0].backends.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["[2001:db8::7]:80"]);
     // A mistake in a backend is one of the provider, and one in the exit is one of the file.
     let wrong = fragment("services/local/backends/b", "addr = \"x\"\n");
     let error = compose(&(file.clone() + srv), &[wrong]).unwrap_err();

@@ -3,7 +3,7 @@
 //! Thread-safety: used by one thread at a time.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 
 use flowyard_config::{ClusterConfig, Endpoint};
 use flowyard_frame::Nanos;
@@ -11,8 +11,7 @@ use flowyard_yard::Clock;
 
 use super::http::{self, Answer, Request};
 use super::login::{Login, OpenError};
-use crate::health::deadline::Deadline;
-use crate::health::probe::Timed;
+use crate::health::deadline::{Deadline, Timed};
 use crate::health::tls;
 
 /// The servers, and how they are asked.
@@ -58,9 +57,14 @@ impl Client {
         (self.clock)()
     }
 
-    /// How this machine identifies itself.
-    pub(super) const fn login(&self) -> &Login {
-        &self.login
+    /// The user and the password, if there are some.
+    pub(super) fn user(&self) -> Option<(String, String)> {
+        self.login.user.clone()
+    }
+
+    /// The value of the field `Authorization`, if this machine has a token or a user.
+    pub(super) fn authorization(&mut self) -> Option<String> {
+        self.login.authorization()
     }
 
     /// The endpoint that is asked.
@@ -81,7 +85,8 @@ impl Client {
             }
             _ => error.to_string(),
         };
-        let stream = connect(endpoint, deadline).map_err(told)?;
+        let stream = addresses(endpoint).and_then(|addrs| connect(&addrs, deadline));
+        let stream = stream.map_err(told)?;
         let plain = Timed { stream, deadline };
         let host = endpoint.host_field();
         if !endpoint.tls {
@@ -95,14 +100,22 @@ impl Client {
     }
 }
 
-/// Connects to the first address of the host that accepts.
-fn connect(endpoint: &Endpoint, deadline: Deadline<'_>) -> io::Result<TcpStream> {
+/// The addresses of a host.
+fn addresses(endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+    Ok((endpoint.host.as_str(), endpoint.port).to_socket_addrs()?.collect())
+}
+
+/// Connects to the first address of a host that accepts. Each address has an equal part of the time that is left.
+fn connect(addrs: &[SocketAddr], deadline: Deadline<'_>) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
-    for addr in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&addr, deadline.left()?) {
+    for (addr, others) in addrs.iter().zip((1..=addrs.len() as u32).rev()) {
+        match TcpStream::connect_timeout(addr, deadline.left()? / others) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
+
+#[cfg(test)]
+mod tests;

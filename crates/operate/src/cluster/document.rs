@@ -10,7 +10,7 @@
 //! it was read may change again and keep its tag, so it is read again without a condition (RFC 9110 section 8.8.2.2). As
 //! dates may be those of another clock, every document is, once a minute.
 
-use flowyard_config::{ClusterConfig, Fragment, file};
+use flowyard_config::{ClusterConfig, Fragment, Url, file};
 use flowyard_frame::Nanos;
 use flowyard_yard::Clock;
 
@@ -26,6 +26,7 @@ const CONDITIONS: Nanos = 60_000_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     client: Client,
+    /// The address without its query, for messages.
     url: String,
     path: String,
     /// The fields `ETag` and `Last-Modified` of the last document.
@@ -48,7 +49,7 @@ impl Document {
             (self.tag, self.modified) = (None, None);
         }
         let mut fields = vec![("Accept", "*/*".to_owned())];
-        fields.extend(self.client.login().authorization().map(|value| ("Authorization", value)));
+        fields.extend(self.client.authorization().map(|value| ("Authorization", value)));
         let conditions =
             [("If-None-Match", self.tag.clone()), ("If-Modified-Since", self.modified.clone())];
         fields.extend(conditions.into_iter().filter_map(|(name, value)| Some((name, value?))));
@@ -71,7 +72,7 @@ impl Document {
             200 => {}
             status @ (300..=303 | 305..=399) => {
                 let to = answer.field("location").filter(|to| !to.contains(char::is_control));
-                let to = to.map_or_else(String::new, |to| format!(" to {to}"));
+                let to = to.map_or_else(String::new, |to| format!(" to {}", Url::public(to)));
                 return Err(format!(
                     "the server redirects{to} ({status}), which is not followed: write the final address as 'url' of [cluster]"
                 ));
@@ -101,7 +102,9 @@ impl Document {
         }
         // They become fields of a request.
         let kept = |name: &str| {
-            answer.field(name).filter(|value| !value.contains(char::is_control)).map(str::to_owned)
+            let value = answer.field(name).filter(|value| !value.contains(char::is_control));
+            // An empty value is equal to that of every other document.
+            value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
         (self.tag, self.modified) = match (kept("last-modified"), answer.field("date")) {
             (Some(modified), Some(date)) if modified == date => (None, None),

@@ -96,6 +96,7 @@ pub(super) struct Range {
 #[derive(Clone, Debug)]
 pub struct Etcd {
     client: Client,
+    /// The last token that etcd has given, if there is a user.
     token: Option<String>,
 }
 
@@ -165,29 +166,36 @@ impl Etcd {
 
     /// Sends a request to one endpoint, as the user if there is one.
     fn ask(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        let Some((user, password)) = self.client.login().user.clone() else {
-            return self.send(path, body);
+        let Some(user) = self.client.user() else {
+            return self.send(path, body, None);
         };
-        let mut is_fresh = false;
-        loop {
-            if self.token.is_none() {
-                let login = json!({ "name": user, "password": password.as_str() });
-                let answer = self.send("/v3/auth/authenticate", &login)?;
-                let token = answer.get("token").and_then(Value::as_str);
-                // It becomes a field of a request, so it must not contain the end of one.
-                let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
-                self.token = Some(token.ok_or_else(|| self.strange("there is no token"))?.into());
-                is_fresh = true;
-            }
-            match self.send(path, body) {
-                Err(error) if error.needs_login() && !is_fresh => self.token = None,
+        if let Some(token) = &self.token {
+            match self.send(path, body, Some(token)) {
+                Err(error) if error.needs_login() => {}
                 done => return done,
             }
         }
+        // If this fails, the last token stays: a member may refuse it that is not ready, and others accept it.
+        let token = self.log_in(&user)?;
+        self.token = Some(token.clone());
+        self.send(path, body, Some(&token))
     }
 
-    fn send(&self, path: &str, body: &Value) -> Result<Value, EtcdError> {
-        let Answer { status, body, .. } = self.exchange(path, body.to_string().as_bytes())?;
+    /// Gets a token for a user and its password.
+    fn log_in(&self, (user, password): &(String, String)) -> Result<String, EtcdError> {
+        let login = json!({ "name": user, "password": password });
+        let answer = self.send("/v3/auth/authenticate", &login, None)?;
+        let token = answer.get("token").and_then(Value::as_str);
+        // It becomes a field of a request, so it must not contain the end of one.
+        let is_token =
+            |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let token = token.filter(is_token).ok_or_else(|| self.strange("there is no token"))?;
+        Ok(token.to_owned())
+    }
+
+    fn send(&self, path: &str, body: &Value, token: Option<&str>) -> Result<Value, EtcdError> {
+        let Answer { status, body, .. } =
+            self.exchange(path, body.to_string().as_bytes(), token)?;
         let answer = serde_json::from_slice::<Value>(&body);
         if status != 200 {
             let said = answer.ok();
@@ -202,9 +210,9 @@ impl Etcd {
         answer.map_err(|error| self.strange(&error.to_string()))
     }
 
-    fn exchange(&self, path: &str, body: &[u8]) -> Result<Answer, EtcdError> {
+    fn exchange(&self, path: &str, body: &[u8], token: Option<&str>) -> Result<Answer, EtcdError> {
         let mut fields = vec![("Content-Type", "application/json".to_owned())];
-        fields.extend(self.token.clone().map(|token| ("Authorization", token)));
+        fields.extend(token.map(|token| ("Authorization", token.to_owned())));
         let request = Request { method: "POST", path, fields: &fields, body, longest: LONGEST };
         let unreachable = |why| EtcdError::Unreachable { endpoint: self.endpoint(), why };
         self.client.ask(request).map_err(unreachable)

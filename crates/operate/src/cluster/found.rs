@@ -16,6 +16,32 @@ pub enum Found {
     Unusable(u64, String),
 }
 
+/// The outcome of a poll. One of several queries may have failed, while others have found something new.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Polled {
+    /// What is new, if anything is.
+    pub found: Option<Found>,
+    /// Why a query has failed, if one has.
+    pub failed: Option<String>,
+}
+
+impl From<Result<Option<Found>, String>> for Polled {
+    fn from(done: Result<Option<Found>, String>) -> Self {
+        match done {
+            Ok(found) => Self { found, failed: None },
+            Err(why) => Self { found: None, failed: Some(why) },
+        }
+    }
+}
+
+#[cfg(test)]
+impl Polled {
+    /// What is new, of a poll all of whose queries have succeeded, or why one has failed.
+    pub(super) fn whole(self) -> Result<Option<Found>, String> {
+        self.failed.map_or(Ok(self.found), Err)
+    }
+}
+
 /// What a client without numbers of generations reads: `None` if nothing has changed.
 pub(super) type Read = Result<Option<Services>, String>;
 

@@ -53,7 +53,8 @@ impl Kubernetes {
         Ok(Self { client: Client::new(config, clock)?, within, class, versions: [None, None] })
     }
 
-    /// Reads both lists from one API server, or else from another.
+    /// Reads both lists from one API server, or else from another. After all have failed, the next lists may be those of
+    /// a cluster that was restored, whose versions are other ones, so they are read without a version.
     pub(super) fn read(&mut self) -> Read {
         let mut failed = Vec::new();
         for _ in 0..self.client.count() {
@@ -63,6 +64,7 @@ impl Kubernetes {
             }
             self.client.turn();
         }
+        self.versions = [None, None];
         Err(failed.join("; "))
     }
 
@@ -97,7 +99,7 @@ impl Kubernetes {
     }
 
     fn get<T: DeserializeOwned>(
-        &self,
+        &mut self,
         path: &str,
         version: Option<&str>,
     ) -> Result<List<T>, Failed> {
@@ -107,7 +109,7 @@ impl Kubernetes {
                 write!(full, "?resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         }
         let mut fields = vec![("Accept", "application/json".to_owned())];
-        fields.extend(self.client.login().authorization().map(|value| ("Authorization", value)));
+        fields.extend(self.client.authorization().map(|value| ("Authorization", value)));
         let request =
             Request { method: "GET", path: &full, fields: &fields, body: &[], longest: LONGEST };
         let answer = self.client.ask(request).map_err(Failed::Other)?;

@@ -12,19 +12,21 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::health::tls;
 
-/// A file of `[cluster]` cannot be used.
+/// A file that `[cluster]` needs cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{path}: {why}; it is '{key}' of [cluster]")]
+#[error("{path}: {why}; {fix}", path = .path.display())]
 pub struct OpenError {
-    /// The key in the configuration.
-    pub key: &'static str,
     path: PathBuf,
     why: String,
+    fix: String,
 }
 
 impl OpenError {
-    pub(super) fn new(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> Self {
-        wrong(key, path, why)
+    /// The file that names the DNS servers of the system does not.
+    pub(super) fn of_resolver(path: &Path, why: &dyn std::fmt::Display) -> Self {
+        let why = format!("the DNS servers of the system are not known: {why}");
+        let fix = "write the addresses of DNS servers as 'servers' in [cluster], such as servers = [\"10.0.0.53\"]";
+        Self { path: path.into(), why, fix: fix.into() }
     }
 }
 
@@ -32,7 +34,7 @@ impl OpenError {
 #[derive(Clone)]
 pub(super) struct Login {
     pub(super) user: Option<(String, String)>,
-    /// The token, and the file that it was read from.
+    /// The last good token, and the file that it was read from.
     token: Option<(PathBuf, String)>,
     /// `None` if no endpoint uses TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -54,16 +56,22 @@ impl Login {
             let token = token(path).map_err(|why| wrong("token_file", path, &why))?;
             Ok((path.clone(), token))
         });
-        let tls = config.endpoints().iter().any(|endpoint| endpoint.tls);
+        // Files that are named and not needed are read, too, so that a wrong path is noticed.
+        let tls = config.endpoints().iter().any(|endpoint| endpoint.tls)
+            || config.ca.is_some()
+            || config.cert.is_some();
         let tls = if tls { Some(client(config)?) } else { None };
         Ok(Self { user, token: token.transpose()?, tls })
     }
 
-    /// The value of the field `Authorization`. A token is read again, because some expire; if that fails, the last one
-    /// stays.
-    pub(super) fn authorization(&self) -> Option<String> {
-        if let Some((path, last)) = &self.token {
-            return Some(format!("Bearer {}", token(path).unwrap_or_else(|_| last.clone())));
+    /// The value of the field `Authorization`. A token is read again, because some expire; if that fails, the last good
+    /// one stays.
+    pub(super) fn authorization(&mut self) -> Option<String> {
+        if let Some((path, last)) = &mut self.token {
+            if let Ok(token) = token(path) {
+                *last = token;
+            }
+            return Some(format!("Bearer {last}"));
         }
         let (user, password) = self.user.as_ref()?;
         Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}"))))
@@ -81,7 +89,8 @@ fn token(path: &Path) -> Result<String, String> {
 }
 
 fn wrong(key: &'static str, path: &Path, why: &dyn std::fmt::Display) -> OpenError {
-    OpenError { key, path: path.into(), why: why.to_string() }
+    let fix = format!("it is '{key}' of [cluster]");
+    OpenError { path: path.into(), why: why.to_string(), fix }
 }
 
 /// TLS that verifies the certificates of the server, and presents one if the configuration has one.
@@ -98,9 +107,11 @@ fn client(config: &ClusterConfig) -> Result<Arc<ClientConfig>, OpenError> {
         return Ok(Arc::new(client.with_no_client_auth()));
     };
     let (cert, key) = (cert.get_ref(), key.get_ref());
-    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<_, _>>);
+    let pem = file::read(cert).map_err(|error| wrong("cert", cert, &error))?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>();
     let chain = chain.map_err(|error| wrong("cert", cert, &error))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong("key", key, &error))?;
+    let pem = file::read(key).map_err(|error| wrong("key", key, &error))?;
+    let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong("key", key, &error))?;
     let client = client.with_client_auth_cert(chain, secret);
     client.map(Arc::new).map_err(|error| wrong("cert", cert, &error))
 }

@@ -5,22 +5,22 @@
 //!    └── again when the shortest TTL has passed; what is not answered keeps the last good set of its service
 //! ```
 //!
-//! Invariants: a set is replaced as a whole; a set is never empty.
+//! Invariants: a set is replaced as a whole; a look that fails, or that finds no backend, leaves the set as it is.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Read as _, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 
-use flowyard_config::{ClusterConfig, Fragment, Lookup, SERVICES};
+use flowyard_config::{ClusterConfig, Fragment, Lookup, SERVICES, file};
 use flowyard_frame::Nanos;
 use flowyard_yard::Clock;
 
-use super::found::{Read, Services};
+use super::found::Services;
 use super::login::OpenError;
 use crate::dns::{self, Data, Record, Reply, kind};
 use crate::health::deadline::Deadline;
-use crate::health::probe::Timed;
+use crate::health::dns::{over_tcp, over_udp};
 use crate::health::udp;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -33,9 +33,10 @@ const ALIASES: usize = 8;
 /// The heaviest backend that the balancer takes.
 const HEAVIEST: u64 = flowyard_lb::HEAVIEST as u64;
 
-/// A backend.
+/// A backend as the records have it. Its text for the configuration is made from the lookup that is configured when
+/// it is offered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Found {
+struct Backend {
     addr: SocketAddr,
     weight: u64,
 }
@@ -43,7 +44,7 @@ pub(super) struct Found {
 /// The last good backends of a service.
 #[derive(Clone, Debug, Default)]
 struct Set {
-    backends: Vec<Fragment>,
+    backends: Vec<Backend>,
     /// When they are looked up again.
     due: Nanos,
     /// Why the last look has failed, if it has.
@@ -59,8 +60,10 @@ pub(super) struct Lookups {
     all: Vec<Lookup>,
     /// By the name of the service.
     sets: BTreeMap<String, Set>,
-    /// Whether the records are other ones than at the last look.
-    is_other: bool,
+    /// Whether the configured lookups have changed since the last look.
+    has_new_lookups: bool,
+    /// Whether the balancer runs already, with services of an earlier run.
+    is_running: bool,
     /// Whether services were returned already.
     has_begun: bool,
     timeout: Nanos,
@@ -87,7 +90,8 @@ impl Lookups {
             current: 0,
             all: Vec::new(),
             sets: BTreeMap::new(),
-            is_other: false,
+            has_new_lookups: false,
+            is_running: false,
             has_begun: false,
             shortest: ms(*config.poll_ms.get_ref()),
             clock,
@@ -99,12 +103,17 @@ impl Lookups {
         if self.all == all {
             return;
         }
-        self.is_other = true;
-        // A set belongs to its records.
+        self.has_new_lookups = true;
         let old = std::mem::replace(&mut self.all, all.to_vec());
         let is_new = |one: &Lookup| !old.contains(one);
         for one in all.iter().filter(|one| is_new(one)) {
-            self.sets.entry(one.service.clone()).or_default().due = 0;
+            // A service that is new takes the backends of one that had the same records.
+            let same = old.iter().find(|old| old.name == one.name && old.is_v6 == one.is_v6);
+            let known = same.and_then(|old| self.sets.get(&old.service)).cloned();
+            let set = self.sets.entry(one.service.clone()).or_insert(known.unwrap_or_default());
+            set.due = 0;
+            // Backends of the other IP version cannot be those of the VIP. Others serve until the new name is resolved.
+            set.backends.retain(|backend| backend.addr.is_ipv6() == one.is_v6);
         }
         self.sets.retain(|service, _| all.iter().any(|one| one.service == *service));
     }
@@ -112,19 +121,21 @@ impl Lookups {
     /// Takes the last good backends of an earlier run.
     pub(super) fn remember(&mut self, saved: &[Fragment]) {
         for one in &self.all {
-            let start = format!("{SERVICES}{}/", one.service);
-            let set = self.sets.entry(one.service.clone()).or_default();
-            set.backends =
-                saved.iter().filter(|saved| saved.key.starts_with(&start)).cloned().collect();
+            let backends = saved.iter().filter_map(|saved| backend(one, saved));
+            let backends = backends.filter(|backend| backend.addr.is_ipv6() == one.is_v6);
+            self.sets.entry(one.service.clone()).or_default().backends = backends.collect();
         }
     }
 
-    /// Looks up what is due. Returns the backends of all services if some of them may have changed.
-    ///
-    /// # Errors
-    /// Why a look has failed, if nothing else is new.
-    pub(super) fn read(&mut self) -> Read {
-        let mut is_new = std::mem::take(&mut self.is_other);
+    /// The balancer runs from now on: a service that has never had records does not hold back the others any more.
+    pub(super) const fn run(&mut self) {
+        self.is_running = true;
+    }
+
+    /// Looks up what is due. Returns the backends of all services if some of them may have changed, and why a look has
+    /// failed, if one has.
+    pub(super) fn read(&mut self) -> (Option<Services>, Option<String>) {
+        let mut is_new = std::mem::take(&mut self.has_new_lookups);
         for one in self.all.clone() {
             let now = (self.clock)();
             if self.sets.get(&one.service).is_some_and(|set| set.due > now) {
@@ -147,23 +158,31 @@ impl Lookups {
             }
         }
         let failed = self.sets.values().find_map(|set| set.error.clone());
-        let is_complete = self.sets.values().all(|set| !set.backends.is_empty())
-            && self.sets.values().any(|set| set.error.is_none());
-        match failed {
-            // The first services are those of all lookups; of some an earlier run may have them.
-            Some(why) if !(self.has_begun || is_complete) => Err(why),
-            Some(why) if !is_new && self.has_begun => Err(why),
-            None if !is_new && self.has_begun => Ok(None),
-            _ => {
-                self.has_begun = true;
-                let all = self.sets.values().flat_map(|set| set.backends.iter().cloned());
-                Ok(Some(Services::Usable(all.collect())))
-            }
+        // A balancer starts with the services of all lookups; the backends of some may be those of an earlier run.
+        let is_complete = self.is_running || self.sets.values().all(|set| !set.backends.is_empty());
+        let some_succeed = self.sets.values().any(|set| set.error.is_none());
+        let is_offered = match self.has_begun {
+            true => is_new,
+            false => failed.is_none() || is_complete && some_succeed,
+        };
+        if !is_offered {
+            return (None, failed);
         }
+        self.has_begun = true;
+        (Some(Services::Usable(self.fragments())), failed)
+    }
+
+    /// The backends of all services, as the lookups are configured now.
+    fn fragments(&self) -> Vec<Fragment> {
+        let of = |one: &Lookup| {
+            let backends = self.sets.get(&one.service).map(|set| &set.backends[..]);
+            backends.unwrap_or_default().iter().map(|found| fragment(one, *found)).collect()
+        };
+        self.all.iter().flat_map(|one| -> Vec<Fragment> { of(one) }).collect()
     }
 
     /// The backends of a service, and the time in seconds for which they may be used.
-    fn backends(&mut self, one: &Lookup) -> Result<(Vec<Fragment>, u32), String> {
+    fn backends(&mut self, one: &Lookup) -> Result<(Vec<Backend>, u32), String> {
         let (records, mut ttl) = self.ask(&one.name, kind::SRV)?;
         let mut targets = Vec::new();
         for record in records {
@@ -203,7 +222,7 @@ impl Lookups {
             }
             let found = weighted(&tier_of);
             if !found.is_empty() {
-                return Ok((found.iter().map(|found| fragment(one, *found)).collect(), ttl));
+                return Ok((found, ttl));
             }
         }
         Err(if last.is_empty() { "the targets have no addresses".into() } else { last })
@@ -281,26 +300,17 @@ impl Lookups {
 fn exchange(server: SocketAddr, query: &[u8], deadline: Deadline<'_>) -> io::Result<Vec<u8>> {
     let socket = udp::socket(server).map_err(io::Error::other)?;
     socket.connect(server)?;
-    socket.send(query)?;
-    let mut bytes = [0; 4096];
-    loop {
-        socket.set_read_timeout(Some(deadline.left()?))?;
-        let len = socket.recv(&mut bytes)?;
-        match Reply::to(query, &bytes[..len]) {
-            None => {} // of another query, or not from the server
-            Some(reply) if reply.is_truncated => break,
-            Some(_) => return Ok(bytes[..len].to_vec()),
-        }
+    let message = over_udp(&socket, query, deadline)?;
+    let is_truncated =
+        |message: &[u8]| Reply::to(query, message).is_some_and(|reply| reply.is_truncated);
+    if !is_truncated(&message) {
+        return Ok(message);
     }
-    let stream = TcpStream::connect_timeout(&server, deadline.left()?)?;
-    let mut stream = Timed { stream, deadline };
-    let length = u16::try_from(query.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), query].concat())?;
-    let mut length = [0; 2];
-    stream.read_exact(&mut length)?;
-    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut message)?;
-    Ok(message)
+    let message = over_tcp(server, query, deadline)?;
+    match is_truncated(&message) {
+        true => Err(io::Error::other("the response over TCP is cut off, too")),
+        false => Ok(message),
+    }
 }
 
 /// The records of a name and of its aliases, and the shortest TTL on the way; `None` if there are none of this type.
@@ -335,7 +345,7 @@ const fn address(record: &Record) -> Option<IpAddr> {
 
 /// The backends of targets of one priority, each with its weight, its port and its addresses. The addresses of a target
 /// share its weight.
-fn weighted(targets: &[(u16, u16, Vec<IpAddr>)]) -> Vec<Found> {
+fn weighted(targets: &[(u16, u16, Vec<IpAddr>)]) -> Vec<Backend> {
     let targets = || targets.iter().filter(|(.., addrs)| !addrs.is_empty());
     let some_zero = targets().any(|(weight, ..)| *weight == 0);
     let all_zero = targets().all(|(weight, ..)| *weight == 0);
@@ -361,7 +371,7 @@ fn weighted(targets: &[(u16, u16, Vec<IpAddr>)]) -> Vec<Found> {
         true => (weight * HEAVIEST / most).max(1),
         false => weight,
     };
-    sums.into_iter().map(|(addr, sum)| Found { addr, weight: fit(sum / divisor) }).collect()
+    sums.into_iter().map(|(addr, sum)| Backend { addr, weight: fit(sum / divisor) }).collect()
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -371,24 +381,35 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+/// What the keys of the backends of a service begin with.
+fn keys(one: &Lookup) -> String {
+    format!("{SERVICES}{}/backends/", one.service)
+}
+
+/// The backend of this service that was saved as `fragment`; `None` if it is none.
+fn backend(one: &Lookup, saved: &Fragment) -> Option<Backend> {
+    let addr = saved.key.strip_prefix(&keys(one))?.parse().ok()?;
+    let weight = saved.text.lines().find_map(|line| line.strip_prefix("weight = "))?;
+    Some(Backend { addr, weight: weight.parse().ok()? })
+}
+
 /// A backend as the value of a key; its exit is that of the service.
-fn fragment(one: &Lookup, found: Found) -> Fragment {
-    let Found { addr, weight } = found;
+fn fragment(one: &Lookup, backend: Backend) -> Fragment {
+    let Backend { addr, weight } = backend;
     let mut text = format!("addr = \"{}\"\nweight = {weight}\n", addr.ip());
     if one.port != addr.port() {
         text += &format!("port = {}\n", addr.port());
     }
-    Fragment { key: format!("{SERVICES}{}/backends/{addr}", one.service), text }
+    Fragment { key: format!("{}{addr}", keys(one)), text }
 }
 
 /// The DNS servers of the system.
 fn of_system() -> Result<Vec<SocketAddr>, OpenError> {
     let path = std::path::Path::new("/etc/resolv.conf");
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| OpenError::new("servers", path, &error))?;
+    let text = file::text(path).map_err(|error| OpenError::of_resolver(path, &error))?;
     let servers: Vec<SocketAddr> = nameservers(&text).collect();
     match servers.is_empty() {
-        true => Err(OpenError::new("servers", path, &"there is no line 'nameserver ADDRESS'")),
+        true => Err(OpenError::of_resolver(path, &"there is no line 'nameserver ADDRESS'")),
         false => Ok(servers),
     }
 }

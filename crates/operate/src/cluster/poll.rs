@@ -36,7 +36,8 @@ impl Record {
     /// Reads the record and the revision of its last change; 0 if there is none.
     pub(super) fn of(range: &Range) -> (Option<Self>, u64) {
         let Some(pair) = range.pairs.first() else { return (None, 0) };
-        (serde_json::from_slice(&pair.value).ok(), pair.changed)
+        let record = serde_json::from_slice(&pair.value).ok();
+        (record.filter(|record: &Self| !record.digest.is_empty()), pair.changed)
     }
 }
 

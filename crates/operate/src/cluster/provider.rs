@@ -16,7 +16,7 @@ use flowyard_config::{ClusterConfig, Lookup, ProviderKind};
 use flowyard_yard::Clock;
 
 use super::document::Document;
-use super::found::Found;
+use super::found::{Found, Polled, Read, Services};
 use super::kubernetes::Kubernetes;
 use super::lookup::Lookups;
 use super::{Etcd, OpenError, Poller, Snapshot};
@@ -70,25 +70,18 @@ impl Provider {
     }
 
     /// Looks for services, and returns them if they are other ones than before.
-    ///
-    /// # Errors
-    /// Why the services cannot be read.
-    pub fn poll(&mut self) -> Result<Option<Found>, String> {
-        let read = match &mut self.client {
-            Client::Etcd(poller) => return poller.poll().map_err(|error| error.to_string()),
-            Client::Http(document) => document.read()?,
-            Client::Dns(lookups) => lookups.read()?,
-            Client::Kubernetes(api) => api.read()?,
+    pub fn poll(&mut self) -> Polled {
+        let (read, failed) = match &mut self.client {
+            Client::Etcd(poller) => return poller.poll().map_err(|error| error.to_string()).into(),
+            Client::Http(document) => parts(document.read()),
+            Client::Dns(lookups) => lookups.read(),
+            Client::Kubernetes(api) => parts(api.read()),
         };
-        let found = match read {
-            None => return Ok(None),
-            Some(services) => services.numbered(),
-        };
-        if self.last.as_ref() == Some(&found) {
-            return Ok(None);
+        let found = read.map(Services::numbered).filter(|found| self.last.as_ref() != Some(found));
+        if found.is_some() {
+            self.last.clone_from(&found);
         }
-        self.last = Some(found.clone());
-        Ok(Some(found))
+        Polled { found, failed }
     }
 
     /// Looks up these records from now on, if the provider is DNS.
@@ -105,6 +98,13 @@ impl Provider {
         }
     }
 
+    /// The balancer runs from now on, with the services of an earlier run if no poll has found some.
+    pub(super) const fn run(&mut self) {
+        if let Client::Dns(lookups) = &mut self.client {
+            lookups.run();
+        }
+    }
+
     /// Whether nodes write their statuses there.
     #[must_use]
     pub const fn keeps_statuses(&self) -> bool {
@@ -116,6 +116,14 @@ impl Provider {
         let Client::Etcd(poller) = &mut self.client else { return Ok(None) };
         let key = poller.key(&format!("status/{node}"));
         poller.etcd.put(&key, status).map_err(|error| error.to_string())
+    }
+}
+
+/// What was read, or why it was not.
+fn parts(read: Read) -> (Option<Services>, Option<String>) {
+    match read {
+        Ok(services) => (services, None),
+        Err(why) => (None, Some(why)),
     }
 }
 

@@ -13,6 +13,7 @@ use super::status::Status;
 use super::watch::Watch;
 use super::*;
 
+mod dns;
 mod document;
 mod kubernetes;
 mod stand_in;
@@ -186,6 +187,14 @@ fn a_user_gets_a_token_and_a_new_one_when_it_has_expired() {
     etcd.expire_tokens();
     etcd.put(WEB, "b");
     assert_eq!(new(&mut one).fragments[0].text, "b");
+    // A member refuses the token for a while, and nobody can log in: the token stays.
+    etcd.expire_tokens();
+    etcd.fail_logins(true);
+    assert!(one.poll().unwrap_err().to_string().contains("no leader"));
+    etcd.accept_old_tokens();
+    etcd.put(WEB, "c");
+    assert_eq!(new(&mut one).fragments[0].text, "c");
+    etcd.fail_logins(false);
     let error = client("wrong").poll().unwrap_err().to_string();
     assert!(error.contains("invalid user ID or password"), "{error}");
     let error = poller(&[etcd.url()]).poll().unwrap_err().to_string();
@@ -275,6 +284,34 @@ fn a_refused_generation_is_offered_again_when_the_file_has_changed() {
     cluster.offer(snapshot(6, &["z"]));
     cluster.offer_again();
     assert_eq!(cluster.take(), Some(snapshot(6, &["z"])));
+}
+
+#[test]
+fn a_decision_is_seen_as_a_whole() {
+    const ALL: u64 = 100_000;
+    let cluster = Arc::<Cluster>::default();
+    cluster.refuse(snapshot(2, &[]), "why".into());
+    let other = Arc::clone(&cluster);
+    let reader = std::thread::spawn(move || {
+        loop {
+            let Inner { view, refused, .. } = &*other.lock();
+            // What is refused is offered again after a change of the file.
+            assert_eq!(refused.as_ref().map(|one| one.generation), Some(view.seen));
+            // Services of the file are not seen as new ones. They have odd numbers here.
+            assert_eq!(view.is_from_file, view.generation % 2 == 1, "{}", view.generation);
+            if view.generation == ALL {
+                return;
+            }
+        }
+    });
+    for at in 2..=ALL {
+        cluster.refuse(snapshot(at, &[]), "why".into());
+        match at % 2 {
+            1 => cluster.used_saved(snapshot(at, &[])),
+            _ => cluster.used(snapshot(at, &[])),
+        }
+    }
+    reader.join().unwrap();
 }
 
 /// A thread that watches etcd as node `lb1`, and does not run by itself.
@@ -386,7 +423,7 @@ fn the_first_services_are_waited_for_but_not_for_ever() {
     let (mut asked, found) =
         first_poll(&provider(&[etcd.url()]), &clock, Duration::from_secs(30)).unwrap();
     assert!(matches!(found, Found::New(_)));
-    assert_eq!(asked.poll().unwrap(), None, "what was found is not new any more");
+    assert_eq!(asked.poll().whole(), Ok(None), "what was found is not new any more");
     etcd.answer_with(Some("no"));
     let began = clock();
     let why = first_poll(&provider(&[etcd.url()]), &clock, Duration::from_millis(300)).unwrap_err();

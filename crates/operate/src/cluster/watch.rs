@@ -9,7 +9,7 @@ use flowyard_frame::Nanos;
 use flowyard_lb::Hub;
 use flowyard_yard::{Clock, Handle};
 
-use super::found::Found;
+use super::found::{Found, Polled};
 use super::status::Status;
 use super::{Cluster, Provider, Snapshot, StateFile, View};
 
@@ -56,10 +56,11 @@ pub fn first_poll(
     let mut provider = provider.clone();
     let ask = move || {
         loop {
-            let polled = provider.poll();
-            let is_last = matches!(polled, Ok(Some(_)));
-            let found = polled.map(|found| found.map(|found| (provider.clone(), found)));
-            if send.send(found).is_err() || is_last {
+            // What was found is complete, with parts of an earlier run in place of those that failed.
+            let Polled { found, failed } = provider.poll();
+            let is_last = found.is_some();
+            let found = found.map(|found| (provider.clone(), found));
+            if send.send((found, failed)).is_err() || is_last {
                 return;
             }
             thread::sleep(PAUSE);
@@ -73,9 +74,8 @@ pub fn first_poll(
     loop {
         let left = until.saturating_sub(clock());
         match receive.recv_timeout(Duration::from_nanos(left)) {
-            Ok(Ok(Some(found))) => return Ok(found),
-            Ok(Ok(None)) => {}
-            Ok(Err(error)) => why = error,
+            Ok((Some(found), _)) => return Ok(found),
+            Ok((None, failed)) => why = failed.unwrap_or(why),
             Err(_) => return Err(why),
         }
     }
@@ -145,7 +145,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+    pub(super) fn new(mut watched: WatcherSettings, hub: Arc<Hub>, shared: Arc<Cluster>) -> Self {
+        watched.provider.run();
         let (polled, status, written, met) = (None, None, None, None);
         let (poll_fails, save_fails, report_fails) = (false, false, false);
         Self {
@@ -180,31 +181,28 @@ impl Watch {
 
     fn poll(&mut self, now: Nanos) {
         self.watched.provider.look_up(&self.shared.lookups());
-        match self.watched.provider.poll() {
-            Ok(found) => {
-                if std::mem::take(&mut self.poll_fails) {
-                    tracing::info!("{} can be read again", self.watched.provider.name());
-                }
-                self.shared.contact(now, None);
-                match found {
-                    Some(Found::New(snapshot)) => self.shared.offer(snapshot),
-                    Some(Found::Unusable(generation, why)) => {
-                        self.shared.refuse_for_good(generation, why);
-                    }
-                    None => {}
-                }
-            }
-            Err(why) => self.away(now, why),
+        let Polled { found, failed } = self.watched.provider.poll();
+        self.contact(now, failed);
+        match found {
+            Some(Found::New(snapshot)) => self.shared.offer(snapshot),
+            Some(Found::Unusable(generation, why)) => self.shared.refuse_for_good(generation, why),
+            None => {}
         }
     }
 
-    /// The services cannot be read: this is logged once.
-    fn away(&mut self, now: Nanos, why: String) {
-        if !std::mem::replace(&mut self.poll_fails, true) {
-            let name = self.watched.provider.name();
-            tracing::warn!("{name} cannot be read, the services in use stay: {why}");
+    /// Records whether all services can be read. The beginning and the end of an outage are logged, also of one in which
+    /// some services can still be read.
+    fn contact(&mut self, now: Nanos, failed: Option<String>) {
+        let name = self.watched.provider.name();
+        let has_failed = std::mem::replace(&mut self.poll_fails, failed.is_some());
+        match &failed {
+            Some(why) if !has_failed => {
+                tracing::warn!("{name} cannot be read, the services in use stay: {why}");
+            }
+            None if has_failed => tracing::info!("{name} can be read again"),
+            _ => {}
         }
-        self.shared.contact(now, Some(why));
+        self.shared.contact(now, failed);
     }
 
     /// Saves the services in use if they have not been saved.

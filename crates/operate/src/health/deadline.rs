@@ -1,6 +1,7 @@
-//! The deadline of a check, and the reasons for which it fails.
+//! The deadline of a check, connections that keep it, and the reasons for which a check fails.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use flowyard_frame::Nanos;
@@ -67,6 +68,30 @@ impl<'a> Deadline<'a> {
             }
             _ => error.to_string(),
         })
+    }
+}
+
+/// A connection whose reads and writes fail after the deadline.
+pub(crate) struct Timed<'a> {
+    pub(crate) stream: TcpStream,
+    pub(crate) deadline: Deadline<'a>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.deadline.left()?))?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.deadline.left()?))?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 

@@ -3,10 +3,10 @@
 //! Invariants: a datagram that is not a response to this query is ignored; records are counted and not read.
 //! Thread-safety: stateless.
 
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 
-use super::deadline::{Deadline, Fault};
+use super::deadline::{Deadline, Fault, Timed};
 use super::udp;
 use crate::dns::{self, Reply};
 
@@ -26,16 +26,44 @@ pub(super) fn ask(
     // Each check has a socket of its own, whose port the kernel chooses at random: so is the ID.
     let id = socket.local_addr().map_err(told)?.port();
     let query = dns::query(id, name, kind);
-    socket.send(&query).map_err(told)?;
+    let message = over_udp(&socket, &query, deadline).map_err(told)?;
+    let outcome = response(&query, &message).unwrap_or_else(|| Err("there is no response".into()));
+    outcome.map_err(|why| Fault::wrong(format!("'{name}': {why}")))
+}
+
+/// Sends a query from a connected socket, and waits for the response to it.
+pub(crate) fn over_udp(
+    socket: &UdpSocket,
+    query: &[u8],
+    deadline: Deadline<'_>,
+) -> io::Result<Vec<u8>> {
+    socket.send(query)?;
     let mut bytes = [0; 4096];
     loop {
-        let left = deadline.left().map_err(told)?;
-        socket.set_read_timeout(Some(left)).map_err(told)?;
-        let len = socket.recv(&mut bytes).map_err(told)?;
-        if let Some(outcome) = response(&query, &bytes[..len]) {
-            return outcome.map_err(|why| Fault::wrong(format!("'{name}': {why}")));
+        socket.set_read_timeout(Some(deadline.left()?))?;
+        let len = socket.recv(&mut bytes)?;
+        // Others are of another query, or not from the server.
+        if Reply::to(query, &bytes[..len]).is_some() {
+            return Ok(bytes[..len].to_vec());
         }
     }
+}
+
+/// Sends a query over a connection of its own, and reads one message, which may be something else than a response.
+pub(crate) fn over_tcp(
+    server: SocketAddr,
+    query: &[u8],
+    deadline: Deadline<'_>,
+) -> io::Result<Vec<u8>> {
+    let stream = TcpStream::connect_timeout(&server, deadline.left()?)?;
+    let mut stream = Timed { stream, deadline };
+    let length = u16::try_from(query.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), query].concat())?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message)?;
+    Ok(message)
 }
 
 /// Whether a response is a good one; `None` if `message` is not a response to `query`.

@@ -4,14 +4,13 @@
 //! Invariant: a response that is incomplete at the deadline is a failure, however slowly it arrives.
 //! Thread-safety: a probe is read-only; any thread may use it.
 
-use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use flowyard_lb::check::{Asks, Http};
 
 use super::commands::Commands;
-use super::deadline::{Deadline, Fault};
+use super::deadline::{Deadline, Fault, Timed};
 use super::{dns, http, tls, udp};
 
 /// The backend that is checked.
@@ -82,30 +81,6 @@ impl Probe {
 fn connect(addr: SocketAddr, deadline: Deadline<'_>) -> Result<TcpStream, Fault> {
     let stream = deadline.left().and_then(|left| TcpStream::connect_timeout(&addr, left));
     stream.map_err(|error| deadline.fault(&error))
-}
-
-/// A connection whose reads and writes fail after the deadline.
-pub(crate) struct Timed<'a> {
-    pub(crate) stream: TcpStream,
-    pub(crate) deadline: Deadline<'a>,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.deadline.left()?))?;
-        self.stream.read(into)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.deadline.left()?))?;
-        self.stream.write(from)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
 }
 
 #[cfg(test)]

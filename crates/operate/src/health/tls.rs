@@ -48,9 +48,12 @@ pub(crate) fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
             roots.add_parsable_certificates(found.certs);
         }
     }
-    match roots.is_empty() {
-        true => Err("the system has no list of trusted authorities; name a file with 'ca'".into()),
-        false => Ok(roots),
+    match (roots.is_empty(), ca) {
+        (true, Some(_)) => Err("the file in 'ca' has no certificate".into()),
+        (true, None) => {
+            Err("the system has no list of trusted authorities; name a file with 'ca'".into())
+        }
+        (false, _) => Ok(roots),
     }
 }
 

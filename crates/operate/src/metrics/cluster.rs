@@ -46,7 +46,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     gauge(
         "cluster_provider_up",
         "gauge",
-        "Is 1 if the provider of services answered the last request, and 0 if not.",
+        "Is 1 if all services could be read from their provider at the last attempt, and 0 if not.",
         f64::from(u8::from(view.unreachable.is_none())),
     );
     gauge(
@@ -59,7 +59,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
         gauge(
             "cluster_provider_answer_age_seconds",
             "gauge",
-            "Gives the time since the last answer of the provider of services.",
+            "Gives the time since all services could last be read from their provider.",
             yard.now().saturating_sub(at) as f64 / 1e9,
         );
     }

@@ -30,10 +30,12 @@ struct ListMeta {
 }
 
 impl<T> List<T> {
-    /// The version of the list, which becomes a part of a path.
+    /// The version of the list, which becomes a part of a path; `None` if the list has none.
     pub(super) fn version(&self) -> Option<String> {
         let version = self.metadata.resource_version.as_ref();
-        version.filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric())).cloned()
+        let is_version =
+            |text: &&String| !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric());
+        version.filter(is_version).cloned()
     }
 
     /// Whether there is no further page.

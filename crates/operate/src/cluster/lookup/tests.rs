@@ -22,7 +22,8 @@ fn client(servers: Vec<SocketAddr>) -> (Lookups, Arc<AtomicU64>) {
         current: 0,
         all: Vec::new(),
         sets: BTreeMap::new(),
-        is_other: false,
+        has_new_lookups: false,
+        is_running: false,
         has_begun: false,
         shortest: SECOND,
         clock,
@@ -48,8 +49,26 @@ fn shown(fragments: &[Fragment], service: &str) -> Vec<String> {
 
 #[track_caller]
 fn new(client: &mut Lookups) -> Vec<Fragment> {
-    match client.read().unwrap() {
-        Some(Services::Usable(fragments)) => fragments,
+    match client.read() {
+        (Some(Services::Usable(fragments)), None) => fragments,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Why a look has failed that has found nothing new.
+#[track_caller]
+fn failed(client: &mut Lookups) -> String {
+    match client.read() {
+        (None, Some(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a look finds of which a part has failed, and why.
+#[track_caller]
+fn in_part(client: &mut Lookups) -> (Vec<Fragment>, String) {
+    match client.read() {
+        (Some(Services::Usable(fragments)), Some(why)) => (fragments, why),
         other => panic!("{other:?}"),
     }
 }
@@ -72,7 +91,7 @@ fn records_become_backends_and_are_asked_for_again_when_they_expire() {
     // The shortest TTL is 20 seconds.
     server.set("a.example", 1, &["20 A 10.0.0.9"]);
     let before = server.asked();
-    assert_eq!(client.read(), Ok(None));
+    assert_eq!(client.read(), (None, None));
     assert_eq!(server.asked(), before);
     ahead.store(21 * SECOND, Ordering::Relaxed);
     assert_eq!(shown(&new(&mut client), "web"), ["10.0.0.2:8080 1", "10.0.0.9:80 3"]);
@@ -81,15 +100,15 @@ fn records_become_backends_and_are_asked_for_again_when_they_expire() {
     ahead.store(42 * SECOND, Ordering::Relaxed);
     new(&mut client);
     let before = server.asked();
-    assert_eq!(client.read(), Ok(None));
+    assert_eq!(client.read(), (None, None));
     assert_eq!(server.asked(), before, "a second has not passed");
     server.set(WEB, 33, &["31536000 SRV 1 1 80 a.example"]);
     server.set("a.example", 1, &["31536000 A 10.0.0.9"]);
     ahead.store(44 * SECOND, Ordering::Relaxed);
-    assert_eq!(client.read(), Ok(None));
+    assert_eq!(client.read(), (None, None));
     let before = server.asked();
     ahead.store(345 * SECOND, Ordering::Relaxed);
-    assert_eq!(client.read(), Ok(None));
+    assert_eq!(client.read(), (None, None));
     assert!(server.asked()[0] > before[0], "after five minutes");
 }
 
@@ -106,7 +125,7 @@ fn the_next_priority_is_used_if_no_target_of_the_first_exists() {
     assert_eq!(shown(&new(&mut client), "web"), ["10.0.0.1:80 1"]);
     server.code("a.example", 1, 2, &[]);
     ahead.store(20 * SECOND, Ordering::Relaxed);
-    let error = client.read().unwrap_err();
+    let error = failed(&mut client);
     assert!(
         error.contains("_http._tcp.web.example: a.example: ") && error.contains("SERVFAIL"),
         "{error}"
@@ -123,7 +142,7 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     let (mut client, ahead) = client(vec![server.addr()]);
     // Without an earlier run there is nothing to begin with.
     client.look_up(&[lookup("web", WEB), lookup("dns", "_dns._udp.example")]);
-    let error = client.read().unwrap_err();
+    let error = failed(&mut client);
     assert!(error.starts_with("_dns._udp.example: the response is an error: NXDOMAIN"), "{error}");
     let saved = Fragment {
         key: "config/services/dns/backends/10.0.0.5:80".into(),
@@ -131,7 +150,7 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     };
     client.remember(&[saved]);
     ahead.store(2 * SECOND, Ordering::Relaxed);
-    let all = new(&mut client);
+    let (all, _) = in_part(&mut client);
     assert_eq!(
         (shown(&all, "web"), shown(&all, "dns")),
         (vec!["10.0.0.1:80 1".into()], vec!["10.0.0.5:80 7".into()])
@@ -148,7 +167,7 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     ]) {
         server.code(WEB, 33, code, records);
         ahead.store(10 * at * SECOND, Ordering::Relaxed);
-        let error = client.read().unwrap_err();
+        let error = failed(&mut client);
         assert!(client.sets["web"].error.as_ref().unwrap().contains(said), "{said}: {error}");
         assert_eq!(client.sets["web"].backends.len(), 1, "{said}");
     }
@@ -156,7 +175,8 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     server.set(WEB, 33, &one);
     server.set("a.example", 1, &["0 A 10.0.0.2"]);
     ahead.store(100 * SECOND, Ordering::Relaxed);
-    let all = new(&mut client);
+    let (all, why) = in_part(&mut client);
+    assert!(why.starts_with("_dns._udp.example: "), "{why}");
     assert_eq!((shown(&all, "web"), shown(&all, "dns").len()), (vec!["10.0.0.2:80 1".into()], 1));
     // A service that is no longer in the file is forgotten.
     client.look_up(&[lookup("web", WEB)]);
@@ -166,7 +186,100 @@ fn what_is_not_answered_keeps_the_last_good_backends() {
     let (mut client, _) = self::client(vec![server.addr()]);
     client.look_up(&[lookup("dns", "_dns._udp.example")]);
     client.remember(&all);
-    assert!(client.read().unwrap_err().contains("NXDOMAIN"));
+    assert!(failed(&mut client).contains("NXDOMAIN"));
+    // A service that was added to the file before a restart, and that nobody knows, does not hold back the other one.
+    let (mut client, ahead) = self::client(vec![server.addr()]);
+    client.look_up(&[lookup("web", WEB), lookup("new", "_new.example")]);
+    client.remember(&all);
+    failed(&mut client);
+    client.run();
+    ahead.store(2 * SECOND, Ordering::Relaxed);
+    let (all, why) = in_part(&mut client);
+    assert!(shown(&all, "web") == ["10.0.0.2:80 1"] && why.starts_with("_new.example: "), "{why}");
+}
+
+#[test]
+fn known_backends_are_those_of_the_service_as_it_is_configured_now() {
+    let server = Server::start();
+    server.set(WEB, 33, &["0 SRV 1 1 80 a.example", "0 SRV 1 2 8080 a.example"]);
+    server.set("a.example", 1, &["0 A 10.0.0.1"]);
+    let (mut client, ahead) = client(vec![server.addr()]);
+    let saved = new(&mut client);
+    let texts = |all: &[Fragment]| all.iter().map(|one| one.text.clone()).collect::<Vec<_>>();
+    let text = |weight, port| format!("addr = \"10.0.0.1\"\nweight = {weight}\n{port}");
+    assert_eq!(texts(&saved), [text(1, ""), text(2, "port = 8080\n")]);
+    // From here on no query is answered. The port of the service changes: its backends keep theirs.
+    server.code(WEB, 33, 2, &[]);
+    ahead.store(10 * SECOND, Ordering::Relaxed);
+    let other = Lookup { port: 8080, ..lookup("web", WEB) };
+    client.look_up(std::slice::from_ref(&other));
+    assert_eq!(texts(&in_part(&mut client).0), [text(1, "port = 80\n"), text(2, "")]);
+    // So do those of an earlier run.
+    let (mut later, _) = self::client(vec![server.addr()]);
+    later.look_up(&[other]);
+    later.remember(&saved);
+    assert!(failed(&mut later).contains("SERVFAIL"), "nothing but an earlier run");
+    assert_eq!(texts(&later.fragments()), [text(1, "port = 80\n"), text(2, "")]);
+    // Another name: the backends serve until it is resolved. Another name of the service: they are those of the records.
+    client.look_up(&[lookup("web", "_other.example")]);
+    assert_eq!(shown(&in_part(&mut client).0, "web").len(), 2);
+    client.look_up(&[lookup("www", "_other.example")]);
+    let (all, _) = in_part(&mut client);
+    assert_eq!((all.len(), shown(&all, "www").len()), (2, 2));
+    // A VIP of the other IP version cannot have them.
+    client.look_up(&[Lookup { is_v6: true, ..lookup("www", "_other.example") }]);
+    assert_eq!(in_part(&mut client).0, []);
+    let (mut later, _) = self::client(vec![server.addr()]);
+    later.look_up(&[Lookup { is_v6: true, ..lookup("web", WEB) }]);
+    later.remember(&saved);
+    assert_eq!(later.fragments(), []);
+}
+
+/// A DNS server whose responses are all cut off, also those over TCP.
+fn cut_off() -> SocketAddr {
+    use std::io::{Read, Write};
+    let (udp, tcp) = loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        if let Ok(tcp) = std::net::TcpListener::bind(udp.local_addr().unwrap()) {
+            break (udp, tcp);
+        }
+    };
+    let addr = udp.local_addr().unwrap();
+    let cut = |query: &[u8]| [&query[..2], &[0x83, 0x80], &query[4..]].concat();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 512];
+        while let Ok((len, from)) = udp.recv_from(&mut bytes) {
+            udp.send_to(&cut(&bytes[..len]), from).unwrap();
+        }
+    });
+    std::thread::spawn(move || {
+        for stream in tcp.incoming() {
+            let mut stream = stream.unwrap();
+            let mut length = [0; 2];
+            stream.read_exact(&mut length).unwrap();
+            let mut query = vec![0; usize::from(u16::from_be_bytes(length))];
+            stream.read_exact(&mut query).unwrap();
+            stream.write_all(&[&length[..], &cut(&query)].concat()).unwrap();
+        }
+    });
+    addr
+}
+
+#[test]
+fn a_response_over_tcp_that_is_cut_off_is_refused() {
+    let (mut client, _) = client(vec![cut_off()]);
+    let error = failed(&mut client);
+    assert!(error.contains("the response over TCP is cut off"), "{error}");
+}
+
+#[test]
+fn without_servers_the_error_says_what_to_write() {
+    let path = std::path::Path::new("/etc/resolv.conf");
+    assert_eq!(
+        OpenError::of_resolver(path, &"there is no line 'nameserver ADDRESS'").to_string(),
+        "/etc/resolv.conf: the DNS servers of the system are not known: there is no line 'nameserver ADDRESS'; write the \
+         addresses of DNS servers as 'servers' in [cluster], such as servers = [\"10.0.0.53\"]"
+    );
 }
 
 #[test]
@@ -216,5 +329,25 @@ proptest! {
         prop_assert!(found.iter().all(|found| (1..=HEAVIEST).contains(&found.weight)));
         let has_some = targets.iter().any(|(.., addrs): &(u16, u16, Vec<IpAddr>)| !addrs.is_empty());
         prop_assert_eq!(has_some, !found.is_empty());
+    }
+
+    #[test]
+    fn a_target_has_the_share_of_its_weight(
+        targets in prop::collection::vec((1u64..200, 1usize..5), 1..6), many in 1u16..300,
+    ) {
+        let addr = |target: usize, n: usize| IpAddr::from([10, 0, target as u8, n as u8]);
+        let records: Vec<_> = targets.iter().enumerate()
+            .map(|(at, (weight, count))| (*weight as u16 * many, 80, (0..*count).map(|n| addr(at, n)).collect()))
+            .collect();
+        let found = weighted(&records);
+        let sum = |at: usize| {
+            let own = found.iter().filter(|one| (0..5).any(|n| one.addr.ip() == addr(at, n)));
+            own.map(|one| one.weight).sum::<u64>()
+        };
+        let all: u64 = (0..targets.len()).map(sum).sum();
+        let wanted: u64 = targets.iter().map(|(weight, _)| weight).sum();
+        for (at, (weight, _)) in targets.iter().enumerate() {
+            prop_assert_eq!(sum(at) * wanted, weight * all, "{:?}", found);
+        }
     }
 }

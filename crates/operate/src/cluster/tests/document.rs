@@ -51,7 +51,7 @@ fn provider(url: &str) -> Provider {
 
 #[track_caller]
 fn new(provider: &mut Provider) -> Snapshot {
-    match provider.poll().unwrap() {
+    match provider.poll().whole().unwrap() {
         Some(Found::New(snapshot)) => snapshot,
         other => panic!("{other:?}"),
     }
@@ -68,14 +68,14 @@ fn a_document_is_read_again_only_if_it_has_changed() {
     assert!(head.starts_with("GET /lb.toml HTTP/1.1\r\nHost: 127.0.0.1:"), "{head}");
     assert!(!head.contains("If-") && !head.contains("Authorization"), "{head}");
     set(&page, "HTTP/1.1 304 Not Modified\r\n\r\n");
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     let head = asked(&page);
     assert!(head.contains("\r\nIf-None-Match: \"1\"\r\n"), "{head}");
     assert!(head.contains("\r\nIf-Modified-Since: Sat, 01 Jan 2022 00:00:00 GMT\r\n"), "{head}");
     // The same text with another tag is no other generation; other text is, also in chunks, and the old text has the old
     // number again.
     set(&page, good(WEB, "ETag: \"2\"\r\n"));
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     set(
         &page,
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n# \r\n1\r\n2\r\n0\r\n\r\n",
@@ -108,13 +108,13 @@ fn a_document_that_may_have_kept_its_tag_is_read_again() {
     // It was changed in the second in which it is read.
     set(&page, good(WEB, &fields(4)));
     new(&mut one);
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     assert!(!asked(&page).contains("If-None-Match"), "{}", asked(&page));
     set(&page, good("# 2", &fields(5)));
     assert_eq!(new(&mut one).fragments, [fragment("", "# 2")]);
     set(&page, "HTTP/1.1 304 Not Modified\r\n\r\n");
     ahead.store(59_000_000_000, Ordering::Relaxed);
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     assert!(asked(&page).contains("If-None-Match: \"1\""));
     // The server has another clock: after a minute it is read in any case.
     set(&page, good("# 3", &fields(5)));
@@ -132,7 +132,7 @@ fn answers_that_are_no_document_are_errors_that_say_what_to_do() {
     let long = 17 << 20;
     for (answer, said) in [
         (
-            "HTTP/1.1 301 Moved\r\nLocation: https://b/x\r\n\r\n",
+            "HTTP/1.1 301 Moved\r\nLocation: https://u:secret@b/x?token=secret\r\n\r\n",
             "redirects to https://b/x (301), which is not followed",
         ),
         ("HTTP/1.1 302 Found\r\n\r\n", "redirects (302)"),
@@ -155,17 +155,67 @@ fn answers_that_are_no_document_are_errors_that_say_what_to_do() {
         ("", "not HTTP/1"),
     ] {
         set(&page, answer);
-        let error = one.poll().unwrap_err();
+        let error = one.poll().whole().unwrap_err();
         assert!(error.starts_with(&url) && error.contains(said), "{error}");
     }
     set(&page, good(WEB, ""));
-    assert_eq!(one.poll(), Ok(None), "nothing has changed after all");
+    assert_eq!(one.poll().whole(), Ok(None), "nothing has changed after all");
     set(
         &page,
         [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n".as_slice(), &[0xff, 0xfe]].concat(),
     );
-    let Ok(Some(Found::Unusable(generation, why))) = one.poll() else { panic!("usable") };
+    let Ok(Some(Found::Unusable(generation, why))) = one.poll().whole() else { panic!("usable") };
     assert!(generation > 0 && why == format!("{url}: this is not text; write TOML"), "{why}");
+}
+
+#[test]
+fn the_query_of_a_url_is_sent_and_not_shown() {
+    let (url, page) = server(None);
+    let mut one = provider(&format!("{url}?token=secret"));
+    assert_eq!(one.name(), url);
+    set(&page, "HTTP/1.1 404 Not Found\r\n\r\n");
+    assert_eq!(one.poll().whole(), Err(format!("{url}: the answer has status 404")));
+    assert!(asked(&page).starts_with("GET /lb.toml?token=secret HTTP/1.1\r\n"));
+    set(&page, b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff".as_slice());
+    let Some(Found::Unusable(_, why)) = one.poll().found else { panic!("usable") };
+    assert!(!why.contains("secret"), "{why}");
+}
+
+#[test]
+fn an_empty_tag_is_no_condition() {
+    let (url, page) = server(None);
+    set(&page, good(WEB, "ETag: \r\nLast-Modified:\r\n"));
+    let mut one = provider(&url);
+    new(&mut one);
+    assert_eq!(one.poll().whole(), Ok(None));
+    assert!(!asked(&page).contains("\r\nIf-"), "{}", asked(&page));
+}
+
+#[test]
+fn files_that_are_not_there_are_named_with_their_key() {
+    let all = "ca = \"/no/ca\"\ncert = \"/no/cert\"\nkey = \"/no/key\"";
+    let folder = tempfile::tempdir().unwrap();
+    web::certificate(folder.path());
+    let good = folder.path().join("ca.pem").display().to_string();
+    let with = |lines: &str| opened("https://127.0.0.1/", lines).unwrap_err().to_string();
+    let mut lines = all.to_owned();
+    for key in ["ca", "cert", "key"] {
+        let error = with(&lines);
+        assert!(error.starts_with(&format!("/no/{key}: cannot be read: No such file")), "{error}");
+        assert!(error.ends_with(&format!("; it is '{key}' of [cluster]")), "{error}");
+        lines = lines.replace(&format!("/no/{key}"), &good);
+    }
+    let error = with("token_file = \"/no/token\"");
+    assert!(
+        error.starts_with("/no/token: cannot be read") && error.contains("'token_file'"),
+        "{error}"
+    );
+    // A file that this URL does not need.
+    let error = opened("http://127.0.0.1/", "ca = \"/no/ca\"").unwrap_err().to_string();
+    assert!(error.starts_with("/no/ca: cannot be read"), "{error}");
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    let error = with(&format!("ca = {:?}", folder.path().join("empty")));
+    assert!(error.contains("/empty: ") && error.contains("has no certificate"), "{error}");
 }
 
 #[test]
@@ -174,7 +224,7 @@ fn certificates_are_verified_and_secrets_are_sent() {
     let (url, page) = server(Some(folder.path()));
     set(&page, good(WEB, ""));
     let ca = |name: &str| format!("ca = {:?}", folder.path().join(name));
-    let error = opened(&url, &ca("other.pem")).unwrap().poll().unwrap_err();
+    let error = opened(&url, &ca("other.pem")).unwrap().poll().whole().unwrap_err();
     assert!(error.contains("invalid peer certificate"), "{error}");
     let token = folder.path().join("token");
     let with_token = || opened(&url, &format!("{}\ntoken_file = {token:?}", ca("ca.pem")));
@@ -187,13 +237,13 @@ fn certificates_are_verified_and_secrets_are_sent() {
     let mut one = with_token().unwrap();
     new(&mut one);
     assert!(asked(&page).contains("\r\nAuthorization: Bearer first\r\n"));
-    // A token that is replaced is used; if its file is gone, the one of the start is.
+    // A token that is replaced is used, also after its file is gone.
     std::fs::write(&token, "second\n").unwrap();
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     assert!(asked(&page).contains("\r\nAuthorization: Bearer second\r\n"));
     std::fs::remove_file(&token).unwrap();
-    assert_eq!(one.poll(), Ok(None));
-    assert!(asked(&page).contains("\r\nAuthorization: Bearer first\r\n"));
+    assert_eq!(one.poll().whole(), Ok(None));
+    assert!(asked(&page).contains("\r\nAuthorization: Bearer second\r\n"));
     std::fs::write(&token, "open sesame\n").unwrap();
     let user = format!("{}\nuser = \"Aladdin\"\npassword_file = {token:?}", ca("ca.pem"));
     new(&mut opened(&url, &user).unwrap());

@@ -16,6 +16,8 @@ struct Api {
     slices: String,
     /// The newest version that it knows; it answers 504 to later ones.
     newest: u64,
+    /// The status of all answers, in place of those.
+    fails_with: Option<&'static str>,
     asked: Vec<String>,
     token: String,
 }
@@ -25,6 +27,7 @@ fn start(folder: &Path) -> (String, Arc<Mutex<Api>>) {
         services: SERVICES_JSON.into(),
         slices: SLICES_JSON.into(),
         newest: 184_470,
+        fails_with: None,
         asked: Vec::new(),
         token: "first".into(),
     }));
@@ -37,6 +40,9 @@ fn start(folder: &Path) -> (String, Arc<Mutex<Api>>) {
             let length = body.len();
             format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
         };
+        if let Some(status) = api.fails_with {
+            return said(status, "{}");
+        }
         if !head.contains(&format!("\r\nAuthorization: Bearer {}\r\n", api.token)) {
             return said(
                 "401 Unauthorized",
@@ -82,7 +88,7 @@ fn provider(folder: &Path, endpoints: &[&str], more: &str) -> Provider {
 
 #[track_caller]
 fn new(provider: &mut Provider) -> Snapshot {
-    match provider.poll().unwrap() {
+    match provider.poll().whole().unwrap() {
         Some(Found::New(snapshot)) => snapshot,
         other => panic!("{other:?}"),
     }
@@ -96,7 +102,7 @@ fn lists_are_polled_and_never_go_back() {
     let mut one = provider(folder.path(), &[gone, &url], "");
     let first = new(&mut one);
     assert_eq!(first.fragments.len(), 11);
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     let asked = std::mem::take(&mut api.lock().unwrap().asked);
     let version = |n: u64| format!("?resourceVersion={n}&resourceVersionMatch=NotOlderThan");
     assert_eq!(
@@ -116,17 +122,46 @@ fn lists_are_polled_and_never_go_back() {
     assert_eq!(second.fragments.len(), 13);
     // Versions alone are no change.
     api.lock().unwrap().services = SERVICES_JSON.replace("184467", "184468");
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
     // An API server that has forgotten the version, or never knew it, is read without one.
     api.lock().unwrap().newest = 100;
     api.lock().unwrap().slices = SLICES_JSON.replace("184470", "90");
     assert_eq!(new(&mut one), first);
     // An expired token is read again from its file.
     api.lock().unwrap().token = "second".into();
-    let error = one.poll().unwrap_err();
+    let error = one.poll().whole().unwrap_err();
     assert!(error.contains("access is refused (401)"), "{error}");
     std::fs::write(folder.path().join("token"), "second\n").unwrap();
-    assert_eq!(one.poll(), Ok(None));
+    assert_eq!(one.poll().whole(), Ok(None));
+}
+
+#[test]
+fn after_an_outage_and_without_a_version_everything_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (url, api) = start(folder.path());
+    let mut one = provider(folder.path(), &[&url], "");
+    let asked = || std::mem::take(&mut api.lock().unwrap().asked);
+    let plain = ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"];
+    new(&mut one);
+    assert_eq!(asked(), plain);
+    // The server that comes back may be one with other versions, which waits for a version that it never has.
+    api.lock().unwrap().fails_with = Some("503 Service Unavailable");
+    let error = one.poll().whole().unwrap_err();
+    assert!(error.starts_with(&url) && error.contains("status 503"), "{error}");
+    api.lock().unwrap().fails_with = None;
+    asked();
+    assert_eq!(one.poll().whole(), Ok(None));
+    assert_eq!(asked(), plain);
+    // Lists without a version.
+    for (list, version) in [(SERVICES_JSON, "184467"), (SLICES_JSON, "184470")] {
+        assert!(list.contains(&format!("\"{version}\"")));
+    }
+    api.lock().unwrap().services = SERVICES_JSON.replace("184467", "");
+    api.lock().unwrap().slices = SLICES_JSON.replace("184470", "");
+    assert_eq!(one.poll().whole(), Ok(None));
+    asked();
+    assert_eq!(one.poll().whole(), Ok(None));
+    assert_eq!(asked(), plain);
 }
 
 /// A balancer that takes its services from Kubernetes.
@@ -189,7 +224,7 @@ fn answers_that_are_no_lists_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let (url, api) = start(folder.path());
     let mut one = provider(folder.path(), &[&url], "namespace = \"shop\"");
-    let error = one.poll().unwrap_err();
+    let error = one.poll().whole().unwrap_err();
     assert!(
         error.starts_with(&url)
             && error.contains("/api/v1/namespaces/shop/services: access is refused (403)"),
@@ -207,7 +242,7 @@ fn answers_that_are_no_lists_are_errors() {
         ),
     ] {
         api.lock().unwrap().services = list.into();
-        let error = one.poll().unwrap_err();
+        let error = one.poll().whole().unwrap_err();
         assert!(error.contains("/api/v1/services: ") && error.contains(said), "{error}");
     }
     api.lock().unwrap().services = SERVICES_JSON.into();

@@ -23,6 +23,7 @@ struct Inner {
     /// Is sent in place of every answer.
     answer: Option<String>,
     refuses_writes: bool,
+    fails_logins: bool,
     /// User, password, and the number in the valid token.
     user: Option<(String, String, u64)>,
     before_put_if: Option<Other>,
@@ -100,6 +101,15 @@ impl StandIn {
         self.inner.lock().unwrap().user.as_mut().unwrap().2 += 1;
     }
 
+    /// Accepts the tokens from before they expired, and no others.
+    pub(super) fn accept_old_tokens(&self) {
+        self.inner.lock().unwrap().user.as_mut().unwrap().2 -= 1;
+    }
+
+    pub(super) fn fail_logins(&self, fails: bool) {
+        self.inner.lock().unwrap().fails_logins = fails;
+    }
+
     /// Another node acts before the next put with a condition is handled.
     pub(super) fn before_next_put_if(&self, other: impl FnOnce() -> u64 + Send + 'static) {
         self.inner.lock().unwrap().before_put_if = Some(Box::new(other));
@@ -172,6 +182,9 @@ impl Inner {
     ) -> Result<Value, (u16, &'static str)> {
         if let Some((user, password, valid)) = &self.user {
             let is_login = path == "/v3/auth/authenticate";
+            if is_login && self.fails_logins {
+                return Err((503, "etcdserver: no leader"));
+            }
             if is_login && (body["name"] != **user || body["password"] != **password) {
                 return Err((
                     400,

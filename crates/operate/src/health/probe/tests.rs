@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::thread::JoinHandle;
 use std::time::Duration;
