@@ -20,9 +20,10 @@ flowyard_testkit::tests! {
     too_little_memory_for_the_pool_or_a_thread_is_reported,
 }
 
-/// The standard library maps a stack for signals when a thread begins, and aborts the process if there is no memory for
-/// it. No program can handle this.
-const NO_SIGNAL_STACK: &str = "failed to allocate an alternative stack";
+/// What ends the process when there is no memory for a new thread, which no program can handle: the standard library maps
+/// a stack for signals, and the C library registers the destructors of the thread's own variables.
+const NO_THREAD: [&str; 2] =
+    ["failed to allocate an alternative stack", "failed to register TLS destructor"];
 
 /// What a command did.
 #[derive(Debug, PartialEq)]
@@ -74,7 +75,7 @@ impl Task {
         let err = text(&ran.stderr);
         let told = format!("{:?} under 'ulimit {limit}': {:?}: {err}", self.args, ran.status);
         let is_aborted = ran.status.signal() == Some(6) || ran.status.code() == Some(134);
-        if is_aborted && err.contains(NO_SIGNAL_STACK) {
+        if is_aborted && NO_THREAD.iter().any(|what| err.contains(what)) {
             return Did::Ended(err);
         }
         assert!(!err.contains("panicked"), "{told}");
