@@ -17,6 +17,14 @@ pub struct Key {
     pub about: String,
 }
 
+impl Key {
+    /// Whether the default is printed in the paper. The description of a default of ours has the word "Ours:", also if it
+    /// says what the paper has.
+    pub(crate) fn is_published(&self) -> bool {
+        !self.about.contains("Ours: ") && self.about.contains("Paper")
+    }
+}
+
 /// All keys, in alphabetical order.
 #[must_use]
 pub fn keys() -> Vec<Key> {
@@ -87,6 +95,22 @@ mod tests {
         let cores = keys.iter().find(|key| key.key == "chip.cores").unwrap();
         assert_eq!(cores.default, "6");
         assert!(cores.about.contains("Paper, abstract"), "{}", cores.about);
+    }
+
+    #[test]
+    fn each_default_of_the_machine_is_the_papers_or_ours() {
+        let machine = keys().into_iter().filter(|key| {
+            let section = key.key.split('.').next().unwrap();
+            crate::paper::MACHINE.contains(&section)
+        });
+        let all: Vec<_> = machine.map(|key| (key.is_published(), key)).collect();
+        for (is_published, Key { key, about, .. }) in &all {
+            assert!(*is_published || about.contains("Ours: "), "{key}: {about}");
+        }
+        let published = |name| all.iter().find(|(_, key)| key.key == name).unwrap().0;
+        assert!(published("chip.cores") && published("mac.preamble_bytes"));
+        // Descriptions of ours that mention the paper.
+        assert!(!published("assist.dma_latency_ns") && !published("chip.branch"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn caches(image: &Image, trace: &[Access]) -> Result<Exhibit, StudyError> {
 }
 
 /// The sections of the configuration that describe the machine; the others describe a run.
-const MACHINE: [&str; 7] = ["chip", "assist", "sdram", "pci", "mac", "host", "firmware"];
+pub(crate) const MACHINE: [&str; 7] = ["chip", "assist", "sdram", "pci", "mac", "host", "firmware"];
 
 /// Gives every predicted number the settings of the machine as inputs. Exhibits that change one of them (the
 /// cores, the clock) name it in the row.
@@ -73,10 +73,10 @@ fn inputs(made: &mut Made) {
         Some((n, d)) => Some(n.parse::<f64>().ok()? / d.parse::<f64>().ok()?),
         None => text.parse().ok(),
     };
-    let settings = keys().into_iter().filter_map(|Key { key, default, about }| {
+    let settings = keys().into_iter().filter_map(|described| {
+        let how = if described.is_published() { How::Published } else { How::Assumed };
+        let Key { key, default, about } = described;
         let (section, _) = key.split_once('.')?;
-        let is_printed = about.contains("Paper") || about.contains("paper");
-        let how = if is_printed { How::Published } else { How::Assumed };
         let is_machine = MACHINE.contains(&section);
         is_machine.then_some(Input { value: number(&default)?, name: key, how, source: about })
     });
