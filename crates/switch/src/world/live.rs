@@ -11,6 +11,8 @@
 use flowyard_openflow::group::Bucket;
 use flowyard_openflow::port::{Port, reserved};
 
+use crate::unfinished::Traits;
+
 use super::{DOWN, Grouping, LINK_DOWN, World};
 
 /// A group in the list of groups.
@@ -20,6 +22,8 @@ pub(super) struct Slot {
     is_live: bool,
     /// Whether one of its buckets watches a group.
     pub(super) watches: bool,
+    /// Whether one of its buckets has an action before which a long frame must be cut.
+    pub(super) is_hard: bool,
     /// Absent while it is being applied.
     pub(super) grouping: Option<Grouping>,
 }
@@ -27,8 +31,10 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(number: u32, grouping: Grouping) -> Self {
         let watches = |bucket: &Bucket| bucket.watch_group <= flowyard_openflow::group::MAX;
-        let watches = grouping.group.desc.buckets.iter().any(watches);
-        Self { number, is_live: false, watches, grouping: Some(grouping) }
+        let buckets = &grouping.group.desc.buckets;
+        let is_hard = |bucket: &Bucket| Traits::of_actions(&bucket.actions).is_hard;
+        let (watches, is_hard) = (buckets.iter().any(watches), buckets.iter().any(is_hard));
+        Self { number, is_live: false, watches, is_hard, grouping: Some(grouping) }
     }
 
     fn buckets(&self) -> &[Bucket] {
