@@ -224,7 +224,7 @@ fn a_meter_in_packets_is_charged_for_each_segment() {
     let (frame, left) = long(20, |_| ());
     let passed: Vec<_> = (0..4).map(|_| pass(&mut twins[0], &frame, left).is_ok()).collect();
     assert_eq!(passed, [true, true, false, false]);
-    assert_eq!(limit.counts[0].read(), (4, 4 * frame.len() as u64));
+    assert_eq!((limit.counts[0].read().0, limit.counts[0].read().1), (4, 4 * frame.len() as u64));
     assert_eq!(limit.bands[0].read().0, 2);
 }
 
