@@ -15,6 +15,9 @@ use crate::unfinished::Traits;
 
 use super::{DOWN, Grouping, LINK_DOWN, World};
 
+/// The most buckets of a group to which long frames are given as they are.
+const LONG_BUCKETS: usize = 128;
+
 /// A group in the list of groups.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -33,7 +36,9 @@ impl Slot {
         let watches = |bucket: &Bucket| bucket.watch_group <= flowyard_openflow::group::MAX;
         let buckets = &grouping.group.desc.buckets;
         let is_hard = |bucket: &Bucket| Traits::of_actions(&bucket.actions).is_hard;
-        let (watches, is_hard) = (buckets.iter().any(watches), buckets.iter().any(is_hard));
+        // Of so many copies of a long frame, the budget of one frame may not hold the bytes.
+        let is_hard = buckets.iter().any(is_hard) || buckets.len() > LONG_BUCKETS;
+        let watches = buckets.iter().any(watches);
         Self { number, is_live: false, watches, is_hard, grouping: Some(grouping) }
     }
 

@@ -137,6 +137,23 @@ fn groups_that_change_the_kind_of_headers_concern_flows_that_name_a_group() {
     }
 }
 
+/// The copies of a long frame would exceed the budget of a frame; those of each segment do not.
+#[test]
+fn frames_are_cut_in_front_of_groups_with_many_buckets() {
+    let bucket = |n: u32| vec![set(Field::Ipv4Dst, n.into()), to(7)];
+    for (buckets, long_ones) in [(300, 0), (20, 20)] {
+        let flows = vec![flow(1, &[], &[Act::Group(1)])];
+        let groups = vec![(GroupType::All, (0..buckets).map(bucket).collect())];
+        let mut twins =
+            [(); 2].map(|()| bed(&Rules { flows: flows.clone(), groups: groups.clone() }, 64, 32));
+        let (frame, left) = long(60, |_| ());
+        // Buffers for some segments.
+        let (frame, left) = if buckets > 100 { long(10, |_| ()) } else { (frame, left) };
+        let leaves = compare(&mut twins, &frame, left);
+        assert_eq!(seen(&leaves).1, long_ones);
+    }
+}
+
 /// PSH is in the last segment only: a rule that compares it sees each segment.
 #[test]
 fn frames_are_cut_if_rules_compare_flags_in_which_segments_differ() {
