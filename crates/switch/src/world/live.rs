@@ -36,7 +36,7 @@ impl Slot {
         let watches = |bucket: &Bucket| bucket.watch_group <= flowyard_openflow::group::MAX;
         let buckets = &grouping.group.desc.buckets;
         let is_hard = |bucket: &Bucket| Traits::of_actions(&bucket.actions).is_hard;
-        // Of so many copies of a long frame, the budget of one frame may not hold the bytes.
+        // The budget of a frame may not hold the bytes of more copies of a long frame.
         let is_hard = buckets.iter().any(is_hard) || buckets.len() > LONG_BUCKETS;
         let watches = buckets.iter().any(watches);
         Self { number, is_live: false, watches, is_hard, grouping: Some(grouping) }

@@ -123,8 +123,9 @@ fn normal(mut frame: Vec<u8>, is_long: bool) -> Vec<u8> {
     if let Some(field @ [0, 0]) = frame.get_mut(at..at + 2) {
         field.fill(0xff);
     }
-    if is_long {
-        frame.resize(frame.len().max(60), 0);
+    let end = headers.end as usize;
+    if is_long && end > 0 && frame[end..].iter().all(|byte| *byte == 0) {
+        frame.truncate(end);
     }
     frame
 }

@@ -1,9 +1,9 @@
 //! What stays long, what is cut in front of the tables, and how it is counted.
 
+use flowyard_openflow::Oxm;
 use flowyard_openflow::act::{Action as Act, Instruction};
 use flowyard_openflow::flow::InReason;
 use flowyard_openflow::group::{Band, GroupType, meter_flags};
-use flowyard_openflow::{Match, Oxm};
 
 use super::rules::meter;
 use super::*;
@@ -91,34 +91,15 @@ fn frames_are_cut_in_front_of_flows_that_change_the_kind_of_headers() {
     let leaves = compare(&mut twins, &short.partial(), rest);
     assert_eq!((leaves.len(), leaves[0].2), (1, Offload::NONE));
     // When the flow is gone, nothing is cut.
-    let gone = Entry {
-        id: 1,
-        table: 0,
-        priority: 1,
-        cookie: 0,
-        flags: 0,
-        matching: Match(port(80).to_vec()).normal(),
-        instructions: Vec::new(),
-        counts: rules::counts(CORES),
-    };
+    let gone = Rules { flows: vec![flow(1, &port(80), &hard)], groups: Vec::new() }.entries();
     for bed in &mut twins {
-        let changes: Changes = [(99, Change::FlowGone(Arc::new(gone_of(&gone))))].into();
+        let changes: Changes = [(99, Change::FlowGone(Arc::clone(&gone[0])))].into();
         let Message::Control(message) = change_message(changes) else { panic!("another") };
         bed.cores[0].control(&message, 0, &mut |_, _| ());
     }
     let (other, _) = long(5, |stack| (stack.ports.1, stack.v6) = (443, true));
     let left = Offload { segment: Segment::Tcp6, checksum_start: 54, ..left };
     assert_eq!(seen(&compare(&mut twins, &other, left)), (1, 1), "at its first frame");
-}
-
-/// The same entry.
-fn gone_of(entry: &Entry) -> Entry {
-    Entry {
-        matching: entry.matching.clone(),
-        instructions: Vec::new(),
-        counts: Arc::clone(&entry.counts),
-        ..*entry
-    }
 }
 
 #[test]
@@ -146,9 +127,7 @@ fn frames_are_cut_in_front_of_groups_with_many_buckets() {
         let groups = vec![(GroupType::All, (0..buckets).map(bucket).collect())];
         let mut twins =
             [(); 2].map(|()| bed(&Rules { flows: flows.clone(), groups: groups.clone() }, 64, 32));
-        let (frame, left) = long(60, |_| ());
-        // Buffers for some segments.
-        let (frame, left) = if buckets > 100 { long(10, |_| ()) } else { (frame, left) };
+        let (frame, left) = long(if long_ones == 0 { 10 } else { 60 }, |_| ());
         let leaves = compare(&mut twins, &frame, left);
         assert_eq!(seen(&leaves).1, long_ones);
     }
@@ -213,18 +192,12 @@ fn controllers_get_finished_segments() {
         punts.iter().map(|punt| &punt.frame).collect::<Vec<_>>(),
         frames.iter().collect::<Vec<_>>()
     );
-    assert!(punts.iter().all(|punt| punt.reason == InReason::NoMatch || punt.table == 0));
-    // There is room for so many of a batch; the others are counted.
-    let (frame, left) = long(PUNTS - 10, |_| ());
-    let (more, _) = (long(60, |_| ()).0, left);
-    let leaves = pass(&mut twins[0], &frame, left).expect("it leaves");
-    assert_eq!(leaves.len(), 1);
-    assert_eq!(
-        (twins[0].hub.punts().try_iter().count(), twins[0].hub.punts_lost()),
-        (PUNTS - 10, 0)
-    );
-    pass(&mut twins[0], &more, left).expect("it leaves");
-    assert_eq!(twins[0].hub.punts().try_iter().count(), 60.min(PUNTS));
+    assert!(punts.iter().all(|punt| (punt.reason, punt.table) == (InReason::Action, 0)));
+    // A batch has room for PUNTS of them.
+    let (frame, left) = long(PUNTS + 10, |_| ());
+    assert_eq!(pass(&mut twins[0], &frame, left).expect("it leaves").len(), 1);
+    let got = twins[0].hub.punts().try_iter().count();
+    assert_eq!((got, twins[0].hub.punts_lost()), (PUNTS, 10));
 }
 
 /// A frame of 20 segments costs the rate of 20 packets, and is counted as one.
