@@ -408,8 +408,8 @@ fn flows() {
 }
 
 /// Frames of 256 flows that are sent as they came, or changed: for counts of instructions.
-fn tables(what: &str, cache: usize, actions: Vec<Action>) {
-    let then = |n| (0, 1, exact(n), vec![Instruction::ApplyActions(actions.clone())]);
+fn tables(what: &str, cache: usize, actions: &[Action]) {
+    let then = |n| (0, 1, exact(n), vec![Instruction::ApplyActions(actions.to_vec())]);
     let set = (0..256).map(then).collect();
     let mut bed = Bed::new("merged", cache, set, &shuffled(256, 0));
     bed.run(4096);
@@ -417,11 +417,11 @@ fn tables(what: &str, cache: usize, actions: Vec<Action>) {
 }
 
 fn sent() {
-    tables("sent by the tables", 0, vec![Action::Output { port: 2, max_len: 0 }]);
+    tables("sent by the tables", 0, &[Action::Output { port: 2, max_len: 0 }]);
 }
 
 fn mapped() {
-    tables("sent by the port mapping", 1024, vec![Action::Output { port: 2, max_len: 0 }]);
+    tables("sent by the port mapping", 1024, &[Action::Output { port: 2, max_len: 0 }]);
 }
 
 fn changed() {
@@ -429,7 +429,7 @@ fn changed() {
     tables(
         "translated and tagged by the tables",
         0,
-        vec![
+        &[
             set(Field::Ipv4Dst, 0x0a00_0001),
             set(Field::UdpDst, 5353),
             Action::DecNwTtl,

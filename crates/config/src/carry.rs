@@ -238,7 +238,8 @@ mod tests {
     }
 
     const FORWARD: &str = "[work]\nkind = \"forward\"";
-    const IPSEC: &str = "[work]\nkind = \"ipsec\"";
+    const IPSEC: &str = "[work]\nkind = \"ipsec\"\n[[work.route]]\nprefix = \"0.0.0.0/0\"\nport = \"b\"\n\
+                         next_hop = \"02:00:00:00:00:01\"\n[ipsec]\nstate = \"s\"\npolicy = \"p\"";
 
     #[test]
     fn a_port_passes_on_what_kind_words_and_work_allow() {

@@ -20,8 +20,15 @@ use crate::parse::{ICMP, ICMP6, Layout, Net, SCTP, TCP, UDP};
 pub(crate) const SPLIT_FLAGS: u16 = 0x89;
 
 /// Whether a port is to cut such a frame.
+#[inline]
 pub(crate) const fn is_long(left: Offload) -> bool {
     !matches!(left.segment, Segment::None)
+}
+
+/// Whether an offload says anything.
+#[inline]
+pub(crate) const fn is_any(left: Offload) -> bool {
+    left.flags != 0 || is_long(left)
 }
 
 /// Whether an action adds, removes or replaces headers whose bytes an offload does not follow.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
+use crate::unfinished::is_any;
 use crate::why::fields;
 use crate::{Arrival, COPIES_MAX, Datapath, Effects, Key, Seen, Settings};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -29,7 +30,7 @@ use flowyard_openflow::multipart::NOT_COUNTED;
 use flowyard_openflow::ofctl;
 use flowyard_openflow::oxm::Field;
 use flowyard_openflow::port::{Port, PortStats, Text, reserved};
-use flowyard_wire::{LinkType, Offload};
+use flowyard_wire::LinkType;
 
 use flowyard_pool::{Meta, Pool};
 use flowyard_yard::DropReason;
@@ -328,7 +329,7 @@ impl Work for Switch {
             if link == LinkType::Ethernet {
                 self.hub.count(batch.keys[lane].in_port, false, self.core, frame.len(), now);
                 (lanes[count], count) = (lane, count + 1);
-                if offload != Offload::NONE {
+                if is_any(offload) {
                     unfinished = unfinished.with(lane);
                 }
             } else {

@@ -8,7 +8,7 @@
 use flowyard_testkit::Rng;
 use flowyard_testkit::stacks::Stack;
 use flowyard_wire::segment::Cut;
-use flowyard_wire::{Headers, Segment, offload};
+use flowyard_wire::{Headers, Offload, Segment, offload};
 use proptest::prelude::*;
 
 use super::*;

@@ -194,7 +194,8 @@ fn controllers_get_finished_segments() {
     );
     assert!(punts.iter().all(|punt| (punt.reason, punt.table) == (InReason::Action, 0)));
     // A batch has room for PUNTS of them.
-    let (frame, left) = long(PUNTS + 10, |_| ());
+    let (frame, left) = long(PUNTS / 2 + 5, |_| ());
+    let left = Offload { segment_bytes: SIZE / 2, ..left };
     assert_eq!(pass(&mut twins[0], &frame, left).expect("it leaves").len(), 1);
     let got = twins[0].hub.punts().try_iter().count();
     assert_eq!((got, twins[0].hub.punts_lost()), (PUNTS, 10));
