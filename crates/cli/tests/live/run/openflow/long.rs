@@ -73,12 +73,11 @@ fn start(line: &Line, words: [&str; 2], labels: [&str; 2]) -> Live {
         .iter()
         .zip(words)
         .fold(text, |text, (name, words)| text.replace(name, &format!("{name}{words}\n")));
-    let mut live = Live::start(
-        line.yard(),
-        &format!(
-            "{text}{QUEUE}[work]\nkind = \"switch\"\n[switch]\ndatapath = \"1\"\nflows = {flows:?}\n"
-        ),
+    let text = format!(
+        "{text}{QUEUE}[work]\nkind = \"switch\"\n[switch]\ndatapath = \"1\"\nflows = {flows:?}\n"
     );
+    // Not the default socket: another test program on this machine may use it.
+    let mut live = Live::start_with(line.yard(), &text, &["--control", "control"]);
     if line.plan.kind == Kind::Tap {
         wait_until("the tap", || line.a.run("ip link show tap0").status.success());
         line.set_up_tap();
