@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  kind of port     tap, af_packet: what `offload` leaves on       others: nothing
-//!  work             forward, burn, bridge, route: everything       switch, ipsec: nothing
+//!  work             forward, burn, bridge, route, switch: everything       ipsec: nothing
 //!                   balance: everything that all services can
 //! ```
 //!
@@ -85,11 +85,10 @@ impl Config {
     /// Why no port can pass on the unfinished frames that `word` names.
     fn excludes(&self, word: &str) -> Option<Excluded> {
         let all = |why: &str| {
-            let fix = "remove it, or use the work bridge, route or forward".to_owned();
+            let fix = "remove it, or use the work bridge, route, switch or forward".to_owned();
             Some(Excluded { why: why.to_owned(), fix, at: 0..0 })
         };
         match self.work.get_ref().kind.get_ref() {
-            WorkKind::Switch => all("the work \"switch\" changes headers of finished frames only"),
             WorkKind::Ipsec => all("the work \"ipsec\" protects finished frames only"),
             WorkKind::Balance => {
                 let mut services = self.service.iter().map(Spanned::get_ref);
@@ -239,6 +238,8 @@ mod tests {
     }
 
     const FORWARD: &str = "[work]\nkind = \"forward\"";
+    const IPSEC: &str = "[work]\nkind = \"ipsec\"\n[[work.route]]\nprefix = \"0.0.0.0/0\"\nport = \"b\"\n\
+                         next_hop = \"02:00:00:00:00:01\"\n[ipsec]\nstate = \"s\"\npolicy = \"p\"";
 
     #[test]
     fn a_port_passes_on_what_kind_words_and_work_allow() {
@@ -256,7 +257,8 @@ mod tests {
         let checksums = "offload = { tso = false, uso = false, csum = true }";
         assert_eq!(carries(checksums, FORWARD), (Carries::new(true, false, false), 0));
         assert_eq!(carries("offload = { csum = false }", FORWARD), (Carries::NONE, 0));
-        assert_eq!(carries("", "[work]\nkind = \"switch\""), (Carries::NONE, 0));
+        assert_eq!(carries("", "[work]\nkind = \"switch\""), (Carries::ALL, 256));
+        assert_eq!(carries("", IPSEC), (Carries::NONE, 0));
         let some = config("", "large_frames = 9", FORWARD).unwrap();
         assert_eq!(some.blueprint().unwrap().large_frames, 9);
     }
@@ -336,7 +338,7 @@ mod tests {
             let error = config(offload, more, work).unwrap_err();
             assert!(error.contains(what), "{error}");
         };
-        refused("offload = { tso = true }", "", "[work]\nkind = \"switch\"", "'tso': the work");
+        refused("offload = { tso = true }", "", IPSEC, "'tso': the work");
         let both = "offload = { csum = false, uso = true }";
         refused(both, "", FORWARD, "'uso' without 'csum'");
         refused("offload = { gro = 1 }", "", FORWARD, "gro");

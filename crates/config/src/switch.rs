@@ -174,6 +174,7 @@ impl Config {
             },
             cache_entries: *switch.cache_entries.get_ref(),
             secret: self.secret(),
+            long_frames: self.delivered().segments(),
             ..Settings::default()
         }
     }

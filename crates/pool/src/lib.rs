@@ -398,8 +398,9 @@ impl Pool {
     }
 
     /// How many bytes the buffer of `frame` holds.
+    #[must_use]
     #[inline]
-    fn longest_of(&self, frame: &Frame) -> usize {
+    pub fn longest_of(&self, frame: &Frame) -> usize {
         self.room(frame).map_or(0, |room| LONGEST.min(room.bytes - START))
     }
 

@@ -30,17 +30,20 @@ use crate::key::{Key, Pattern, flat};
 use crate::mapping::Mapping;
 use crate::meter::Shared;
 use crate::set::ActionSet;
+use crate::unfinished::Traits;
 use crate::world::World;
 
 mod ahead;
 mod front;
 mod fronted;
 mod path;
+mod unfinished;
 mod walk;
 
 pub use ahead::AHEAD;
 pub use front::Place;
 pub use fronted::{MASK, Moved};
+pub use unfinished::First;
 
 /// The settings of a switch.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub struct Settings {
     pub secret: Secret,
     /// The counters of lookups of each table; may be shorter than the list of tables.
     pub lookups: Vec<Lookups>,
+    /// Whether frames may come that a port is to cut into segments.
+    pub long_frames: bool,
 }
 
 impl Default for Settings {
@@ -71,6 +76,7 @@ impl Default for Settings {
             station_age: 300_000_000_000,
             secret: Secret::FIXED,
             lookups: Vec::new(),
+            long_frames: false,
         }
     }
 }
@@ -117,6 +123,7 @@ struct Flow {
     reason: InReason,
     /// Frames and bytes of cache hits.
     offloaded: (u64, u64),
+    traits: Traits,
 }
 
 /// Counters.
@@ -159,6 +166,7 @@ pub struct Datapath {
     is_ready: bool,
     /// Whether a lookup in the tables is cheap.
     is_light: bool,
+    splits: unfinished::Splits,
     in_force: u64,
     /// The counters since the start.
     pub totals: Totals,
@@ -196,6 +204,7 @@ impl Datapath {
             fronted: None,
             is_ready: false,
             is_light: false,
+            splits: unfinished::Splits::new(settings.long_frames),
             in_force: 0,
             totals: Totals::default(),
         }
@@ -303,7 +312,9 @@ impl Datapath {
         let miss = entry.priority == 0 && entry.matching.0.is_empty();
         let reason = if miss { InReason::NoMatch } else { InReason::Action };
         let (own, offloaded) = (Arc::clone(entry), (0, 0));
-        let flow = Some(Flow { entry: own, pattern, level, reason, offloaded });
+        let traits = Traits::of(&entry.instructions);
+        self.splits.add(&pattern, traits);
+        let flow = Some(Flow { entry: own, pattern, level, reason, offloaded, traits });
         let number = self.free.pop().unwrap_or(self.flows.len() as u32);
         if number as usize == self.flows.len() {
             self.flows.push(flow);
@@ -312,7 +323,9 @@ impl Datapath {
         }
         if let Some(old) = table.insert(&pattern, level, number) {
             self.cache.gone(old);
-            self.flows[old as usize] = None;
+            if let Some(old) = self.flows[old as usize].take() {
+                self.splits.remove(old.traits);
+            }
             self.free.push(old);
             return;
         }
@@ -336,6 +349,7 @@ impl Datapath {
             (flow.take(), self.tables.get_mut(usize::from(entry.table)))
         {
             table.remove(&flow.pattern, level);
+            self.splits.remove(flow.traits);
         }
         self.free.push(number);
         self.cache.gone(number);

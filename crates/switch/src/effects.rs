@@ -8,6 +8,7 @@
 //! Thread-safety: plain data, one owner.
 
 use flowyard_openflow::change::Punt;
+use flowyard_wire::Offload;
 use flowyard_yard::DropReason;
 
 use crate::packet::Packet;
@@ -43,6 +44,8 @@ pub struct Sent {
     pub queue: u32,
     /// The bytes.
     pub bytes: Bytes,
+    /// What is left to do before they are on a wire.
+    pub left: Offload,
 }
 
 /// A station that an output to `NORMAL` saw at a port. Other cores learn it, too.
@@ -191,7 +194,7 @@ impl Effects {
             self.is_over = true;
             return;
         }
-        self.sent.push(Sent { port, queue, bytes });
+        self.sent.push(Sent { port, queue, bytes, left: packet.left });
     }
 
     pub(crate) fn because(&mut self, reason: Reason) {

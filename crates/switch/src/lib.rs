@@ -26,12 +26,13 @@ mod parse;
 mod pause;
 mod sample;
 mod set;
+mod unfinished;
 mod why;
 mod work;
 mod world;
 
 pub use classify::{Classifier, Lookup, TUPLES};
-pub use datapath::{AHEAD, Arrival, Datapath, MASK, Moved, Place, Settings, Totals};
+pub use datapath::{AHEAD, Arrival, Datapath, First, MASK, Moved, Place, Settings, Totals};
 pub use effects::{BUCKETS_MAX, Bytes, COPIES_MAX, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};

@@ -110,14 +110,15 @@ impl Metering {
         Self { meter: Arc::clone(meter), buckets }
     }
 
-    /// Applies the meter to a frame of `len` bytes on core `core`.
-    pub(crate) fn apply(&self, len: usize, core: usize, now: u64) -> Verdict {
+    /// Applies the meter to a frame of `len` bytes on core `core`. It is counted as one frame; the rate in packets is
+    /// that of the `packets` on a wire that it becomes.
+    pub(crate) fn apply(&self, len: usize, packets: usize, core: usize, now: u64) -> Verdict {
         let (config, len) = (&self.meter.config, len as u64);
         if let Some(counts) = self.meter.counts.get(core) {
             counts.add(1, len, now);
         }
-        let packets = config.flags & meter_flags::PKTPS != 0;
-        let units = if packets { 1 } else { u128::from(len) * 8 };
+        let is_packets = config.flags & meter_flags::PKTPS != 0;
+        let units = if is_packets { packets as u128 } else { u128::from(len) * 8 };
         let mut worst: Option<usize> = None;
         for (at, bucket) in self.buckets.0.iter().enumerate() {
             let higher = worst.is_none_or(|worst| self.buckets.0[worst].rate < bucket.rate);

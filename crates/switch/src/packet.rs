@@ -16,9 +16,12 @@ use flowyard_openflow::Field;
 use flowyard_openflow::act::Action;
 use flowyard_openflow::oxm::VID_PRESENT;
 use flowyard_wire::edit::tags;
+use flowyard_wire::segment::Cut;
+use flowyard_wire::{Offload, edit, offload};
 
 use crate::key::Key;
 use crate::parse::{self, Layout, Net, u32_at};
+use crate::unfinished::{is_any, is_hard, is_long};
 
 mod fields;
 
@@ -52,24 +55,31 @@ pub(crate) struct Packet<'a> {
     pub(crate) layout: Layout,
     /// Offset and length of the current bytes in the effects, if they are there already.
     pub(crate) kept: Option<(u32, u32)>,
+    /// What is left to do before the bytes are on a wire.
+    pub(crate) left: Offload,
 }
 
 impl<'a> Packet<'a> {
     /// A received frame. `key` has the fields that are not in its bytes.
     pub(crate) fn new(frame: &'a [u8], mut key: Key, buffer: Vec<u8>) -> Self {
         let layout = parse::parse(frame, &mut key);
-        Self { frame, buffer, is_changed: false, key, layout, kept: None }
+        Self { frame, buffer, is_changed: false, key, layout, kept: None, left: Offload::NONE }
     }
 
-    /// A received frame that was parsed before.
-    pub(crate) const fn parsed(frame: &'a [u8], key: Key, layout: Layout, buffer: Vec<u8>) -> Self {
-        Self { frame, buffer, is_changed: false, key, layout, kept: None }
+    /// A received frame that was parsed before, of which `left` is left to do.
+    pub(crate) const fn parsed(
+        frame: &'a [u8],
+        (key, layout): (Key, Layout),
+        left: Offload,
+        buffer: Vec<u8>,
+    ) -> Self {
+        Self { frame, buffer, is_changed: false, key, layout, kept: None, left }
     }
 
     /// A copy of the packet to which other actions are applied.
     pub(crate) fn branch(&self, buffer: Vec<u8>) -> Packet<'_> {
-        let (key, layout, kept) = (self.key, self.layout, self.kept);
-        Packet { frame: self.bytes(), buffer, is_changed: false, key, layout, kept }
+        let (key, layout, kept, left) = (self.key, self.layout, self.kept, self.left);
+        Packet { frame: self.bytes(), buffer, is_changed: false, key, layout, kept, left }
     }
 
     /// The buffer, for the next packet.
@@ -113,11 +123,16 @@ impl<'a> Packet<'a> {
     }
 
     fn insert(&mut self, at: usize, new: &[u8]) -> Done {
+        // Where a long frame does not fit, its segments do.
+        let longest = if is_long(self.left) { 2 * LONGEST } else { LONGEST };
+        let left = self.left.shifted(new.len() as isize).ok_or(Fault::TooLong)?;
         let bytes = self.own();
         let len = bytes.len();
-        if at > len || len + new.len() > LONGEST {
+        if at > len || len + new.len() > longest {
             return Err(Fault::TooLong);
         }
+        self.left = left;
+        let bytes = self.own();
         bytes.resize(len + new.len(), 0);
         bytes.copy_within(at..len, at + new.len());
         bytes[at..at + new.len()].copy_from_slice(new);
@@ -125,8 +140,15 @@ impl<'a> Packet<'a> {
     }
 
     fn remove(&mut self, at: usize, n: usize) {
+        let len = self.bytes().len();
+        // What is behind the headers of a long frame is data; its segments are padded by an adapter, if at all.
+        let padded = len >= SHORTEST && !is_long(self.left);
+        if padded && len < SHORTEST + n {
+            self.complete();
+        }
+        // The checksum starts behind the headers that actions remove: see `unfinished::follows`.
+        self.left = self.left.shifted(-(n as isize)).unwrap_or_default();
         let bytes = self.own();
-        let padded = bytes.len() >= SHORTEST;
         if at + n <= bytes.len() {
             bytes.copy_within(at + n.., at);
             bytes.truncate(bytes.len() - n);
@@ -136,8 +158,34 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Completes the checksum of a frame that is not to be cut.
+    fn complete(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        if left.has(Offload::PARTIAL) {
+            offload::complete(self.own(), left);
+        }
+    }
+
+    /// Where the checksums are that follow a change.
+    fn editor(&self) -> edit::Packet {
+        edit::Packet::from(self.layout).with_offload(self.left, 0)
+    }
+
+    /// The frames that a port would put on a wire.
+    pub(crate) fn wired(&self) -> Wired<'_> {
+        let left = self.left;
+        let cut = if is_long(left) { Cut::new(self.bytes(), left).map(Some) } else { Ok(None) };
+        Wired { bytes: self.bytes(), left, cut: cut.ok() }
+    }
+
     /// Applies an action that changes the packet. Other actions do nothing here.
     pub(crate) fn change(&mut self, action: &Action) -> Done {
+        if is_any(self.left) && is_hard(action) {
+            if is_long(self.left) {
+                return Err(Fault::TooLong); // it is cut in front of the tables
+            }
+            self.complete();
+        }
         match action {
             Action::CopyTtlOut => self.copy_ttl_out(),
             Action::CopyTtlIn => self.copy_ttl_in(),
@@ -251,6 +299,37 @@ impl<'a> Packet<'a> {
             self.remove(0, self.layout.l3 + 4);
             self.parse_again();
         }
+    }
+}
+
+/// A frame as it would be on a wire: one frame, or segments.
+pub(crate) struct Wired<'a> {
+    bytes: &'a [u8],
+    left: Offload,
+    /// `None` if the frame cannot be cut.
+    cut: Option<Option<Cut>>,
+}
+
+impl Wired<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.cut.map_or(0, |cut| cut.map_or(1, |cut| cut.count()))
+    }
+
+    /// The length of frame `n`.
+    pub(crate) fn len(&self, n: usize) -> usize {
+        self.cut.flatten().map_or(self.bytes.len(), |cut| cut.len(n))
+    }
+
+    /// The bytes of frame `n`.
+    pub(crate) fn frame(&self, n: usize) -> Vec<u8> {
+        let Some(cut) = self.cut.flatten() else {
+            let mut bytes = self.bytes.to_vec();
+            offload::complete(&mut bytes, self.left);
+            return bytes;
+        };
+        let mut bytes = vec![0; cut.len(n)];
+        cut.write(self.bytes, n, &mut bytes);
+        bytes
     }
 }
 

@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
+use crate::unfinished::is_any;
 use crate::why::fields;
-use crate::{Arrival, Bytes, COPIES_MAX, Datapath, Effects, Key, Reason, Seen, Sent, Settings};
+use crate::{Arrival, COPIES_MAX, Datapath, Effects, Key, Seen, Settings};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::multipart::NOT_COUNTED;
@@ -31,14 +32,16 @@ use flowyard_openflow::oxm::Field;
 use flowyard_openflow::port::{Port, PortStats, Text, reserved};
 use flowyard_wire::LinkType;
 
-use flowyard_pool::Pool;
+use flowyard_pool::{Meta, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{ControlMessage, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
 use flowyard_yard::{ControlPlane, Mail, Message};
 
+mod leave;
 mod offload;
+mod segments;
 
 /// Frames for controllers that a core keeps until it moves them to the queue to the agent.
 const PUNTS: usize = 64;
@@ -130,6 +133,8 @@ impl SwitchHub {
                 inbox,
                 others: others.map(|(_, to)| to.clone()).collect(),
                 numbers: numbers.clone(),
+                segment: Vec::new(),
+                leaving: Vec::new(),
             }
         };
         datapaths.into_iter().enumerate().zip(inboxes).map(switch).collect()
@@ -272,6 +277,14 @@ pub struct Switch {
     others: Vec<SyncSender<Seen>>,
     /// The ports of the yard, sorted by OpenFlow number.
     numbers: Vec<(u32, u16)>,
+    /// A segment, and the frames that leave in place of one that is cut, each with its port.
+    segment: Vec<u8>,
+    leaving: Vec<(Frame, u16)>,
+}
+
+/// How frames are received that come by this port of the yard.
+fn arrival(ports: &[(u32, [u8; 6], String)], came_by: u16) -> Arrival {
+    Arrival::by(ports.get(usize::from(came_by)).map_or(0, |(number, ..)| *number))
 }
 
 impl Switch {
@@ -302,74 +315,6 @@ impl Switch {
             self.hub.lost.fetch_add(lost, Ordering::Relaxed);
         }
     }
-
-    /// Turns the effects of the frame in `lane` into its action.
-    fn finish(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
-        if self.out.sent.is_empty() {
-            return refuse(batch, lane, Reason::counted(self.out.reason));
-        }
-        // Frames that no buffer can hold are not sent. Those behind the last one that fits count as missing, as do
-        // the others of which no copy can be made.
-        let fits = |sent: &Sent| match sent.bytes {
-            Bytes::Same => true,
-            Bytes::Changed { len, .. } => len as usize <= pool.longest(),
-        };
-        let Some(end) = self.out.sent.iter().rposition(fits) else {
-            return refuse(batch, lane, DropReason::TooLong);
-        };
-        let mut missing = (self.out.sent.len() - 1 - end) as u16;
-        let (last, others) = (self.out.sent[end], &self.out.sent[..end]);
-        // The frame itself is sent last, because the copies need the received bytes.
-        let Some(port) = self.port(last.port) else {
-            return refuse(batch, lane, DropReason::NoRoute);
-        };
-        if others.is_empty() && missing == 0 && last.bytes == Bytes::Same {
-            self.hub.count(port, true, self.core, batch.frames[lane].len(), now);
-            batch.actions[lane].to = To::Port(port);
-            return;
-        }
-        let own = self.pool.get_or_insert_with(|| pool.share());
-        let frame = &mut batch.frames[lane];
-        for sent in others.iter().rev() {
-            let at = self.numbers.binary_search_by_key(&sent.port, |(number, _)| *number);
-            let Ok(at) = at else {
-                missing += 1;
-                continue;
-            };
-            let meta = flowyard_pool::Meta { copied: 0, ..pool.meta(frame) };
-            let bytes = self.out.bytes(sent, pool.bytes(frame));
-            let len = bytes.len();
-            match own.copy(bytes, flowyard_pool::Meta { wire_len: len as u32, ..meta }) {
-                Ok(mut copy) => {
-                    (copy.hash, copy.mark) = (frame.hash, frame.mark);
-                    let to = self.numbers[at].1;
-                    self.hub.count(to, true, self.core, len, now);
-                    pool.tie(frame, copy, to);
-                }
-                Err(_) => missing += 1,
-            }
-        }
-        let len = match last.bytes {
-            Bytes::Same => frame.len(),
-            Bytes::Changed { .. } => {
-                let bytes = self.out.bytes(&last, &[]);
-                if !pool.overwrite(frame, bytes) {
-                    while let Some((copy, _)) = pool.untie(frame) {
-                        own.put(copy);
-                    }
-                    return refuse(batch, lane, DropReason::TooLong);
-                }
-                bytes.len()
-            }
-        };
-        self.hub.count(port, true, self.core, len, now);
-        batch.actions[lane].to = if others.is_empty() && missing == 0 {
-            To::Port(port)
-        } else {
-            pool.set_last(frame, port, missing);
-            To::CHAIN
-        };
-    }
 }
 
 impl Work for Switch {
@@ -377,27 +322,29 @@ impl Work for Switch {
         for seen in self.inbox.try_iter().take(STATIONS) {
             self.datapath.hear(&seen);
         }
-        let (mut lanes, mut count) = ([0; LANES], 0);
+        let (mut lanes, mut count, mut unfinished) = ([0; LANES], 0, Lanes::NONE);
         for lane in todo(batch) {
             let frame = &batch.frames[lane];
-            if pool.meta(frame).link == LinkType::Ethernet {
+            let Meta { link, offload, .. } = pool.meta(frame);
+            if link == LinkType::Ethernet {
                 self.hub.count(batch.keys[lane].in_port, false, self.core, frame.len(), now);
                 (lanes[count], count) = (lane, count + 1);
+                if is_any(offload) {
+                    unfinished = unfinished.with(lane);
+                }
             } else {
                 refuse(batch, lane, DropReason::LinkType);
             }
         }
-        let lanes = &lanes[..count];
-        let ports = &self.hub.settings.ports;
-        let frame = |&lane: &usize| {
-            let port = ports.get(usize::from(batch.keys[lane].in_port));
-            let from = Arrival::by(port.map_or(0, |(number, ..)| *number));
-            (pool.bytes(&batch.frames[lane]), from)
-        };
-        self.datapath.look(lanes.iter().map(frame));
-        for (place, &lane) in lanes.iter().enumerate() {
-            self.datapath.act(place, pool.bytes(&batch.frames[lane]), now, &mut self.out);
-            self.finish(batch, lane, pool, now);
+        let mut rest = &lanes[..count];
+        while !rest.is_empty() {
+            let ports = &self.hub.settings.ports;
+            let frame = |&lane: &usize| {
+                let from = arrival(ports, batch.keys[lane].in_port);
+                (pool.bytes(&batch.frames[lane]), from)
+            };
+            self.datapath.look(rest.iter().map(frame));
+            rest = self.act(batch, (rest, unfinished), pool, now);
         }
         if !self.out.seen.is_empty() || !self.out.punts.is_empty() || self.out.punts_lost != 0 {
             self.report();
@@ -409,8 +356,7 @@ impl Work for Switch {
         let Some(came_by) = { lanes }.next().map(|lane| batch.keys[lane].in_port) else {
             return lanes;
         };
-        let port = self.hub.settings.ports.get(usize::from(came_by));
-        let from = Arrival::by(port.map_or(0, |(number, ..)| *number));
+        let from = arrival(&self.hub.settings.ports, came_by);
         let numbers = &self.numbers;
         let place = |number: u32| {
             let at = numbers.binary_search_by_key(&number, |(number, _)| *number).ok()?;

@@ -68,6 +68,8 @@ pub(crate) struct World {
     groups: Vec<live::Slot>,
     /// The number of groups with a bucket that watches a group.
     watching: usize,
+    /// The number of groups with actions before which a long frame must be cut.
+    pub(crate) hard: usize,
     /// Whether the liveness of groups has to be found out again.
     is_stale: bool,
     meters: Vec<(u32, Metering)>,
@@ -88,6 +90,7 @@ impl World {
             all: Vec::new(),
             groups: Vec::new(),
             watching: 0,
+            hard: 0,
             is_stale: false,
             meters: Vec::new(),
             shared,
@@ -165,10 +168,12 @@ impl World {
         let sets = group.desc.buckets.iter().map(set).collect();
         let new = live::Slot::new(number, Grouping { group: Arc::clone(group), sets });
         self.watching += usize::from(new.watches);
+        self.hard += usize::from(new.is_hard);
         match self.place(number) {
             Ok(at) => {
                 let old = std::mem::replace(&mut self.groups[at], new);
                 self.watching -= usize::from(old.watches);
+                self.hard -= usize::from(old.is_hard);
             }
             Err(at) => self.groups.insert(at, new),
         }
@@ -177,7 +182,9 @@ impl World {
 
     pub(crate) fn drop_group(&mut self, number: u32) {
         if let Ok(at) = self.place(number) {
-            self.watching -= usize::from(self.groups.remove(at).watches);
+            let old = self.groups.remove(at);
+            self.watching -= usize::from(old.watches);
+            self.hard -= usize::from(old.is_hard);
         }
         self.is_stale = true;
     }
@@ -208,7 +215,8 @@ impl World {
     /// Whether a frame passes a meter.
     pub(crate) fn passes(&self, number: u32, packet: &mut Packet<'_>, now: u64) -> bool {
         let Some(meter) = self.meter(number) else { return true };
-        match meter.apply(packet.bytes().len(), self.core, now) {
+        let len = packet.bytes().len();
+        match meter.apply(len, packet.left.segments(len), self.core, now) {
             Verdict::Pass => true,
             Verdict::Drop => false,
             Verdict::Remark(levels) => {
@@ -353,21 +361,30 @@ impl World {
         if from.reason == InReason::NoMatch && self.port(in_port).is_some_and(mute) {
             return;
         }
-        if let Some(meter) = self.meter(METER_CONTROLLER)
-            && meter.apply(packet.bytes().len(), self.core, from.now) == Verdict::Drop
-        {
-            out.punts_lost += 1;
-            return;
+        // Controllers get what a wire would carry.
+        let wired = packet.wired();
+        out.punts_lost += u64::from(wired.count() == 0);
+        for n in 0..wired.count() {
+            if n > 0 && out.punts.len() >= out.punts_max {
+                out.punts_lost += (wired.count() - n) as u64;
+                return;
+            }
+            if let Some(meter) = self.meter(METER_CONTROLLER)
+                && meter.apply(wired.len(n), 1, self.core, from.now) == Verdict::Drop
+            {
+                out.punts_lost += 1;
+                continue;
+            }
+            out.punt(|| Punt {
+                reason: from.reason,
+                table: from.table,
+                cookie: from.cookie,
+                in_port,
+                metadata: packet.key.bits(Field::Metadata) as u64,
+                max_len,
+                frame: wired.frame(n),
+            });
         }
-        out.punt(|| Punt {
-            reason: from.reason,
-            table: from.table,
-            cookie: from.cookie,
-            in_port,
-            metadata: packet.key.bits(Field::Metadata) as u64,
-            max_len,
-            frame: packet.bytes().to_vec(),
-        });
     }
 
     fn group(&mut self, number: u32, packet: &Packet<'_>, from: &Origin, out: &mut Effects) {

@@ -39,6 +39,7 @@ impl Datapath {
         if !self.mapping.looks(lanes.count()) {
             return Lanes::NONE;
         }
+        let lanes = self.whole(batch, lanes);
         let before = batch.actions;
         let marked = self.by_mark(batch, lanes, now);
         let missed = self.mapping.lookup(batch, lanes.without(marked));

@@ -9,6 +9,7 @@ use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::Lookups;
 use flowyard_openflow::flow::{InReason, PacketOut};
 use flowyard_openflow::port::reserved;
+use flowyard_wire::Offload;
 
 use super::{Arrival, Datapath, Flow, HOT, path};
 use crate::cache::{Path, Spot};
@@ -36,6 +37,17 @@ impl Datapath {
 
     /// Processes the frame that was looked up at this place. Its bytes must not have changed since then.
     pub fn act(&mut self, place: usize, frame: &[u8], now: u64, out: &mut Effects) {
+        self.act_on(place, (frame, Offload::NONE), now, out);
+    }
+
+    /// As [`Datapath::act`], for a frame of which something is left to do, as [`Datapath::first`] allows.
+    pub fn act_on(
+        &mut self,
+        place: usize,
+        (frame, left): (&[u8], Offload),
+        now: u64,
+        out: &mut Effects,
+    ) {
         out.clear();
         let Some(in_port) = self.ahead.keys.get(place).map(|key| key.bits(Field::InPort) as u32)
         else {
@@ -49,14 +61,14 @@ impl Datapath {
         let known = self.ahead.paths[place].filter(|_| holds);
         let mapped = known.and_then(|path| self.cache.port(path)).filter(|port| *port != in_port);
         if let (Some(path), Some(port)) = (known, mapped)
-            && self.map(path, port, frame.len() as u64, now, out)
+            && self.map(path, (port, left), frame.len() as u64, now, out)
         {
             return;
         }
         out.begin();
         let buffer = self.world.buffer();
-        let (key, layout) = (self.ahead.keys[place], self.ahead.layouts[place]);
-        let mut packet = Packet::parsed(frame, key, layout, buffer);
+        let parsed = (self.ahead.keys[place], self.ahead.layouts[place]);
+        let mut packet = Packet::parsed(frame, parsed, left, buffer);
         if let Some(path) = known {
             self.totals.cached += 1;
             self.replay(path, mapped, &mut packet, now, out);
@@ -80,7 +92,14 @@ impl Datapath {
 
     /// Sends a frame to the port of a path with only one flow. Returns false if the path has more.
     #[inline]
-    fn map(&mut self, path: u32, port: u32, len: u64, now: u64, out: &mut Effects) -> bool {
+    fn map(
+        &mut self,
+        path: u32,
+        (port, left): (u32, Offload),
+        len: u64,
+        now: u64,
+        out: &mut Effects,
+    ) -> bool {
         let fast = self.cache.fast(path);
         let Some((table, counts)) = &fast.only else { return false };
         fast.hits = (fast.hits.0 + 1, fast.hits.1 + len);
@@ -91,7 +110,7 @@ impl Datapath {
         self.totals.cached += 1;
         self.totals.mapped += 1;
         if self.world.sends(port) {
-            out.sent.push(Sent { port, queue: 0, bytes: Bytes::Same });
+            out.sent.push(Sent { port, queue: 0, bytes: Bytes::Same, left });
         } else {
             out.because(Reason::Filtered);
         }

@@ -103,7 +103,7 @@ impl Packet<'_> {
     /// Writes a field to the bytes. Returns whether it is a field of the bytes that can be set.
     fn write(&mut self, field: Field, value: u128) -> Result<bool, Fault> {
         let layout = self.layout;
-        let packet = edit::Packet::from(layout);
+        let packet = self.editor();
         let bytes = value.to_be_bytes();
         if let Some((at, len)) = transport(field, &layout) {
             packet.change(self.own(), at, &bytes[16 - len..])?;
@@ -134,7 +134,7 @@ impl Packet<'_> {
     /// Sets the number of the protocol above IP, which is also in the pseudo header.
     fn set_protocol(&mut self, protocol: u8) {
         let Layout { net, l3, next_at, proto, .. } = self.layout;
-        let packet = edit::Packet::from(self.layout);
+        let packet = self.editor();
         let bytes = self.own();
         if net == Net::Ipv4 {
             let ttl = bytes[l3 + 8];

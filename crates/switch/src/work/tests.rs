@@ -5,6 +5,8 @@ use flowyard_pool::Meta;
 
 use super::*;
 
+mod unfinished;
+
 const CORES: usize = 2;
 
 /// A switch with the ports 5 (a), 7 (b), 8 (c) and 3 (d).

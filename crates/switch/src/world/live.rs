@@ -11,7 +11,12 @@
 use flowyard_openflow::group::Bucket;
 use flowyard_openflow::port::{Port, reserved};
 
+use crate::unfinished::Traits;
+
 use super::{DOWN, Grouping, LINK_DOWN, World};
+
+/// The most buckets of a group to which long frames are given as they are.
+const LONG_BUCKETS: usize = 128;
 
 /// A group in the list of groups.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub(super) struct Slot {
     is_live: bool,
     /// Whether one of its buckets watches a group.
     pub(super) watches: bool,
+    /// Whether one of its buckets has an action before which a long frame must be cut.
+    pub(super) is_hard: bool,
     /// Absent while it is being applied.
     pub(super) grouping: Option<Grouping>,
 }
@@ -27,8 +34,12 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(number: u32, grouping: Grouping) -> Self {
         let watches = |bucket: &Bucket| bucket.watch_group <= flowyard_openflow::group::MAX;
-        let watches = grouping.group.desc.buckets.iter().any(watches);
-        Self { number, is_live: false, watches, grouping: Some(grouping) }
+        let buckets = &grouping.group.desc.buckets;
+        let is_hard = |bucket: &Bucket| Traits::of_actions(&bucket.actions).is_hard;
+        // The budget of a frame may not hold the bytes of more copies of a long frame.
+        let is_hard = buckets.iter().any(is_hard) || buckets.len() > LONG_BUCKETS;
+        let watches = buckets.iter().any(watches);
+        Self { number, is_live: false, watches, is_hard, grouping: Some(grouping) }
     }
 
     fn buckets(&self) -> &[Bucket] {

@@ -12,6 +12,7 @@
 
 mod by_hand;
 mod faucet;
+mod long;
 mod offloaded;
 mod os_ken;
 
@@ -31,6 +32,7 @@ use flowyard_testkit::harness::Need;
 flowyard_testkit::tests! {
     mod by_hand,
     mod faucet needs [Need::Check(|| runs("FLOWYARD_FAUCET", "faucet"))],
+    mod long,
     mod offloaded,
     mod os_ken,
 }
