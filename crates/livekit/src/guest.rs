@@ -43,6 +43,8 @@ const ROOM: u32 = 30_000;
 
 /// More than a busy machine takes.
 const BOOT: Duration = Duration::from_secs(300);
+/// How often QEMU is started if the guest hangs.
+const STARTS: usize = 3;
 const COMMAND: Duration = Duration::from_secs(300);
 
 /// The end of the output of a command: this text and the exit status in a line.
@@ -75,6 +77,8 @@ pub struct Guest {
     stdin: ChildStdin,
     output: Receiver<Vec<u8>>,
     net: Net,
+    /// The output since the last command.
+    printed: String,
 }
 
 impl Guest {
@@ -125,7 +129,7 @@ impl Guest {
             let device = format!("virtio-net-pci,netdev=n1,mac={}", text(SECOND));
             args.extend(["-netdev".to_owned(), netdev, "-device".to_owned(), device]);
         }
-        Self::start_qemu(image, net, 4, &args)
+        Self::start_qemu(image, &net, 4, &args)
     }
 
     /// Boots a guest whose `eth0` is a port of another program, by vhost-user. Its memory is shared with that program.
@@ -155,10 +159,25 @@ impl Guest {
                 text(*mac)
             ),
         ];
-        Self::start_qemu(image, Net::new().unwrap(), 2, &args.map(str::to_owned))
+        Self::start_qemu(image, &Net::new().unwrap(), 2, &args.map(str::to_owned))
     }
 
-    fn start_qemu(image: &Image, net: Net, cpus: usize, args: &[String]) -> Self {
+    /// Starts QEMU, and again if the guest hangs: without KVM, a kernel with several processors does so now and then before
+    /// it prints anything.
+    fn start_qemu(image: &Image, net: &Net, cpus: usize, args: &[String]) -> Self {
+        for _ in 1..STARTS {
+            let mut guest = Self::spawn(image, net, cpus, args);
+            if guest.try_until_end(BOOT / 3).is_some() {
+                return guest;
+            }
+            let _ = writeln!(std::io::stderr(), "a guest hangs, and is started again");
+        }
+        let mut guest = Self::spawn(image, net, cpus, args);
+        guest.until_end(BOOT);
+        guest
+    }
+
+    fn spawn(image: &Image, net: &Net, cpus: usize, args: &[String]) -> Self {
         let mut command = Command::new("qemu-system-x86_64");
         command
             .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", &cpus.to_string()])
@@ -187,9 +206,8 @@ impl Guest {
                 }
             }
         });
-        let mut guest = Self { qemu, stdin, output, net };
-        guest.until_end(BOOT);
-        guest
+        let net = Net(net.0.try_clone().unwrap());
+        Self { qemu, stdin, output, net, printed: String::new() }
     }
 
     /// The namespace of the TAP.
@@ -241,23 +259,30 @@ impl Guest {
     }
 
     /// The output up to the end of a command, and the exit status.
-    #[allow(clippy::disallowed_methods, reason = "the guest runs in real time")]
     fn until_end(&mut self, limit: Duration) -> (i32, String) {
+        let done = self.try_until_end(limit);
+        done.unwrap_or_else(|| {
+            panic!("the guest did not answer within {limit:?}; it printed:\n{}", self.printed)
+        })
+    }
+
+    /// As [`Guest::until_end`]; `None` if that takes longer than `limit`.
+    #[allow(clippy::disallowed_methods, reason = "the guest runs in real time")]
+    fn try_until_end(&mut self, limit: Duration) -> Option<(i32, String)> {
         let started = Instant::now();
-        let mut text = String::new();
+        self.printed.clear();
+        let text = &mut self.printed;
         loop {
             if let Some(end) = text.find(END)
                 && let Some((status, _)) = text[end + END.len()..].split_once('\n')
             {
                 let status = status.trim().parse().unwrap_or(-1);
                 let printed = text[..end].replace('\r', "");
-                return (status, printed.strip_suffix('\n').unwrap_or(&printed).to_owned());
+                return Some((status, printed.strip_suffix('\n').unwrap_or(&printed).to_owned()));
             }
             match self.output.recv_timeout(limit.saturating_sub(started.elapsed())) {
                 Ok(part) => text.push_str(&String::from_utf8_lossy(&part)),
-                Err(RecvTimeoutError::Timeout) => {
-                    panic!("the guest did not answer within {limit:?}; it printed:\n{text}")
-                }
+                Err(RecvTimeoutError::Timeout) => return None,
                 Err(RecvTimeoutError::Disconnected) => {
                     panic!("QEMU has ended; it printed:\n{text}")
                 }
