@@ -1,8 +1,8 @@
 //! `offload` of `[[port]]`: which unfinished frames ports pass on to each other.
 //!
 //! ```text
-//!  kind of port     tap, af_packet: what `offload` leaves on       others: nothing
-//!  work             forward, burn, bridge, route, switch: everything       ipsec: nothing
+//!  kind of port     tap, af_packet: what `offload` leaves on           others: nothing
+//!  work             forward, burn, bridge, route, switch: everything   ipsec: nothing
 //!                   balance: everything that all services can
 //! ```
 //!

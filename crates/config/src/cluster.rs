@@ -187,7 +187,7 @@ impl ClusterConfig {
         match self.kind.get_ref() {
             ProviderKind::Etcd => format!("etcd:{}", self.prefix()),
             ProviderKind::Http => {
-                self.url.as_ref().map_or_else(String::new, |url| Url::public(url.get_ref()))
+                self.url.as_ref().map_or_else(String::new, |url| Url::redacted(url.get_ref()))
             }
             ProviderKind::Dns => "dns".into(),
             ProviderKind::Kubernetes => "kubernetes".into(),

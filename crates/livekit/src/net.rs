@@ -41,6 +41,19 @@ impl Net {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
+    /// The number of wrong checksums and headers that the host has counted.
+    ///
+    /// # Panics
+    /// When `nstat` fails.
+    #[must_use]
+    pub fn checksum_errors(&self) -> u64 {
+        let seen = self.sh(
+            "nstat -az TcpInCsumErrors UdpInCsumErrors Icmp6InCsumErrors Ip6InHdrErrors IpInHdrErrors",
+        );
+        let count = |line: &str| line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+        seen.lines().filter_map(count).sum()
+    }
+
     /// Runs a shell command in the namespace.
     pub fn run(&self, line: &str) -> Output {
         let mut command = Command::new("sh");

@@ -43,7 +43,7 @@ mod walk;
 pub use ahead::AHEAD;
 pub use front::Place;
 pub use fronted::{MASK, Moved};
-pub use unfinished::First;
+pub use unfinished::Preparation;
 
 /// The settings of a switch.
 #[derive(Clone, Debug)]

@@ -32,7 +32,7 @@ mod work;
 mod world;
 
 pub use classify::{Classifier, Lookup, TUPLES};
-pub use datapath::{AHEAD, Arrival, Datapath, First, MASK, Moved, Place, Settings, Totals};
+pub use datapath::{AHEAD, Arrival, Datapath, MASK, Moved, Place, Preparation, Settings, Totals};
 pub use effects::{BUCKETS_MAX, Bytes, COPIES_MAX, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};

@@ -21,7 +21,7 @@ use flowyard_wire::{Offload, edit, offload};
 
 use crate::key::Key;
 use crate::parse::{self, Layout, Net, u32_at};
-use crate::unfinished::{is_any, is_hard, is_long};
+use crate::unfinished::{is_any, is_long, needs_finished};
 
 mod fields;
 
@@ -180,7 +180,7 @@ impl<'a> Packet<'a> {
 
     /// Applies an action that changes the packet. Other actions do nothing here.
     pub(crate) fn change(&mut self, action: &Action) -> Done {
-        if is_any(self.left) && is_hard(action) {
+        if is_any(self.left) && needs_finished(action) {
             if is_long(self.left) {
                 return Err(Fault::TooLong); // it is cut in front of the tables
             }

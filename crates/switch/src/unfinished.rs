@@ -31,8 +31,8 @@ pub(crate) const fn is_any(left: Offload) -> bool {
     left.flags != 0 || is_long(left)
 }
 
-/// Whether an action adds, removes or replaces headers whose bytes an offload does not follow.
-pub(crate) const fn is_hard(action: &Action) -> bool {
+/// Whether an action needs a finished frame: it adds, removes or replaces headers whose bytes an offload does not follow.
+pub(crate) const fn needs_finished(action: &Action) -> bool {
     match action {
         Action::PushMpls(_) | Action::PopMpls(_) | Action::PushPbb(_) | Action::PopPbb => true,
         Action::PushVlan(kind) => !is_tag(*kind),
@@ -41,11 +41,11 @@ pub(crate) const fn is_hard(action: &Action) -> bool {
     }
 }
 
-/// What a list of actions has of what concerns long frames.
+/// What a list of actions has that long frames may have to be cut for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Traits {
-    /// An action of [`is_hard`].
-    pub(crate) is_hard: bool,
+    /// An action that [`needs_finished`] names.
+    pub(crate) needs_finished: bool,
     /// A group, which may have such an action.
     pub(crate) has_group: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Traits {
 impl Traits {
     pub(crate) fn of_actions<'a>(actions: impl IntoIterator<Item = &'a Action>) -> Self {
         actions.into_iter().fold(Self::default(), |all, action| Self {
-            is_hard: all.is_hard || is_hard(action),
+            needs_finished: all.needs_finished || needs_finished(action),
             has_group: all.has_group || matches!(action, Action::Group(_)),
         })
     }
@@ -108,7 +108,7 @@ mod tests {
             set(Field::EthType),
             set(Field::IpProto),
         ];
-        assert!(hard.iter().all(is_hard));
+        assert!(hard.iter().all(needs_finished));
         let easy = [
             Action::PushVlan(0x8100),
             Action::PushVlan(0x88a8),
@@ -119,11 +119,11 @@ mod tests {
             set(Field::TcpDst),
             set(Field::VlanVid),
         ];
-        assert!(!easy.iter().any(is_hard));
+        assert!(!easy.iter().any(needs_finished));
         let lists = [
-            (vec![Action::Group(1)], Traits { is_hard: false, has_group: true }),
-            (vec![Action::PopPbb], Traits { is_hard: true, has_group: false }),
-            (easy.to_vec(), Traits { is_hard: false, has_group: true }),
+            (vec![Action::Group(1)], Traits { needs_finished: false, has_group: true }),
+            (vec![Action::PopPbb], Traits { needs_finished: true, has_group: false }),
+            (easy.to_vec(), Traits { needs_finished: false, has_group: true }),
         ];
         for (list, want) in lists {
             assert_eq!(Traits::of(&[Instruction::ApplyActions(list.clone())]), want);

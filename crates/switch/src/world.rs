@@ -69,7 +69,7 @@ pub(crate) struct World {
     /// The number of groups with a bucket that watches a group.
     watching: usize,
     /// The number of groups with actions before which a long frame must be cut.
-    pub(crate) hard: usize,
+    pub(crate) needing_finished: usize,
     /// Whether the liveness of groups has to be found out again.
     is_stale: bool,
     meters: Vec<(u32, Metering)>,
@@ -90,7 +90,7 @@ impl World {
             all: Vec::new(),
             groups: Vec::new(),
             watching: 0,
-            hard: 0,
+            needing_finished: 0,
             is_stale: false,
             meters: Vec::new(),
             shared,
@@ -168,12 +168,12 @@ impl World {
         let sets = group.desc.buckets.iter().map(set).collect();
         let new = live::Slot::new(number, Grouping { group: Arc::clone(group), sets });
         self.watching += usize::from(new.watches);
-        self.hard += usize::from(new.is_hard);
+        self.needing_finished += usize::from(new.needs_finished);
         match self.place(number) {
             Ok(at) => {
                 let old = std::mem::replace(&mut self.groups[at], new);
                 self.watching -= usize::from(old.watches);
-                self.hard -= usize::from(old.is_hard);
+                self.needing_finished -= usize::from(old.needs_finished);
             }
             Err(at) => self.groups.insert(at, new),
         }
@@ -184,7 +184,7 @@ impl World {
         if let Ok(at) = self.place(number) {
             let old = self.groups.remove(at);
             self.watching -= usize::from(old.watches);
-            self.hard -= usize::from(old.is_hard);
+            self.needing_finished -= usize::from(old.needs_finished);
         }
         self.is_stale = true;
     }

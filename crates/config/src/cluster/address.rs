@@ -89,7 +89,7 @@ pub struct Url {
 impl Url {
     /// An address as it may stand in logs: without a user, and without what may hold a secret, the query and what follows.
     #[must_use]
-    pub fn public(text: &str) -> String {
+    pub fn redacted(text: &str) -> String {
         let text = text.split(['?', '#']).next().unwrap_or_default();
         let (scheme, rest) = match text.find("//") {
             Some(at) => text.split_at(at + 2),
@@ -148,7 +148,7 @@ mod tests {
             ("x@y", "x@y"),
             ("?token", ""),
         ] {
-            assert_eq!(Url::public(text), is, "{text}");
+            assert_eq!(Url::redacted(text), is, "{text}");
         }
     }
 

@@ -311,13 +311,13 @@ fn sorry_server(
         "the sorry_server {addr} becomes a backup, which is checked like the other backends"
     );
     imported.note(server.line, what);
-    keeps_port(imported, service, server, (addr, port));
+    note_port(imported, service, server, (addr, port));
     service.backends.push(Backend { addr, port, weight: 1, backup: true });
     Ok(())
 }
 
 /// Reports a port that the mode of the service does not change.
-fn keeps_port(imported: &mut Imported, service: &Service, server: &Statement, to: (IpAddr, u16)) {
+fn note_port(imported: &mut Imported, service: &Service, server: &Statement, to: (IpAddr, u16)) {
     let (addr, port) = to;
     if port != service.port && port != 0 && service.mode != "dnat" {
         let (key, mode) = (server.key(), service.mode);
@@ -354,7 +354,7 @@ fn real_server(
             key => imported.note(line, format!("'{key}' of real_server {addr} is left out")),
         }
     }
-    keeps_port(imported, service, server, (addr, port));
+    note_port(imported, service, server, (addr, port));
     service.backends.push(backend);
     Ok(())
 }

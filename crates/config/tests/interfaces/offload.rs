@@ -54,15 +54,6 @@ fn start(line: &Line, words: &str) -> Live {
     live
 }
 
-/// Wrong checksums that a host has counted.
-fn errors(net: &Net) -> u64 {
-    let seen = net.sh(
-        "nstat -az TcpInCsumErrors UdpInCsumErrors Icmp6InCsumErrors Ip6InHdrErrors IpInHdrErrors",
-    );
-    let count = |line: &str| line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
-    seen.lines().filter_map(count).sum()
-}
-
 /// Streams in both directions, datagrams in order, no wrong checksum at either host. Frames may be dropped for `about`.
 fn traffic(line: &Line, live: Live, about: &[DropReason]) -> Outcome {
     let mut missing = 0;
@@ -78,7 +69,7 @@ fn traffic(line: &Line, live: Live, about: &[DropReason]) -> Outcome {
         assert_eq!((arrived.late, arrived.twice), (0, 0), "{to}");
         missing += 1600 - arrived.total;
     }
-    assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+    assert_eq!((line.a.checksum_errors(), line.b.checksum_errors()), (0, 0), "wrong checksums");
     let outcome = live.stop();
     let drops = outcome.total().drops;
     assert_eq!(drops_but(&outcome, &[about, &[DropReason::Overrun]].concat()), 0, "{drops:?}");
@@ -273,7 +264,7 @@ fn balanced(kind: Kind, mode: &str, words: [&str; 2]) -> Outcome {
         let down = download(&line.a, &line.b, to, 16 << 20);
         flowyard_testkit::note!("{kind:?} {mode} {words:?}: {to} {up:.0} Mbit/s, back {down:.0}");
     }
-    assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+    assert_eq!((line.a.checksum_errors(), line.b.checksum_errors()), (0, 0), "wrong checksums");
     let outcome = live.stop();
     let drops = outcome.total().drops;
     assert_eq!(drops_but(&outcome, &[DropReason::Overrun]), 0, "{drops:?}");
@@ -359,7 +350,11 @@ fn balanced_rate() {
                 flowyard_testkit::note!("  {mode} '{words}' {to}: {run:.2?}");
                 all.entry((mode, words)).or_default().push(run);
             }
-            assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+            assert_eq!(
+                (line.a.checksum_errors(), line.b.checksum_errors()),
+                (0, 0),
+                "wrong checksums"
+            );
             live.stop();
         }
     }
@@ -403,7 +398,11 @@ fn offload_rate() {
                 flowyard_testkit::note!("  {name} {to}: {run:.2?}");
                 all.entry((name, to.is_ipv6())).or_default().push(run);
             }
-            assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+            assert_eq!(
+                (line.a.checksum_errors(), line.b.checksum_errors()),
+                (0, 0),
+                "wrong checksums"
+            );
             live.map(Live::stop);
         }
     }

@@ -121,8 +121,8 @@ fn scenarios() {
 }
 
 /// A core gets its next batch when another core has run the scheduler of event_sw, so an overloaded core waits between two
-/// batches: in this scenario it is busy for 60 to 97 % of a window. The threshold of 95 % is not reached in two windows in
-/// a row, so that nothing is split and nothing is refused. All other results are the same, and with a threshold
+/// batches: in this scenario it is busy for 54 to 100 % of a window. The threshold of 95 % is not reached in two windows in
+/// a row, so nothing is split and nothing is refused. All other results are the same, and with a threshold
 /// that the core reaches, the split is refused for its costs as over our own queues.
 fn an_overloaded_core_waits_for_the_scheduler(text: &str) {
     let usual = scenario(LESS_BUSY, text).unwrap().unwrap_err();

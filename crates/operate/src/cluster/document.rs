@@ -72,7 +72,7 @@ impl Document {
             200 => {}
             status @ (300..=303 | 305..=399) => {
                 let to = answer.field("location").filter(|to| !to.contains(char::is_control));
-                let to = to.map_or_else(String::new, |to| format!(" to {}", Url::public(to)));
+                let to = to.map_or_else(String::new, |to| format!(" to {}", Url::redacted(to)));
                 return Err(format!(
                     "the server redirects{to} ({status}), which is not followed: write the final address as 'url' of [cluster]"
                 ));

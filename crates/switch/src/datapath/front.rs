@@ -39,7 +39,7 @@ impl Datapath {
         if !self.mapping.looks(lanes.count()) {
             return Lanes::NONE;
         }
-        let lanes = self.whole(batch, lanes);
+        let lanes = self.without_split_flags(batch, lanes);
         let before = batch.actions;
         let marked = self.by_mark(batch, lanes, now);
         let missed = self.mapping.lookup(batch, lanes.without(marked));

@@ -1,4 +1,4 @@
-//! Unfinished: what is to be done with an unfinished frame before the tables process it.
+//! The preparation of an unfinished frame for the tables.
 //!
 //! Thread-safety: owned by one core.
 
@@ -12,7 +12,7 @@ use crate::unfinished::{SPLIT_FLAGS, Traits, follows, is_long};
 
 /// What is to be done with a frame before it is processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum First {
+pub enum Preparation {
     /// Nothing.
     Nothing,
     /// Its checksum is to be completed.
@@ -21,7 +21,7 @@ pub enum First {
     Cut,
 }
 
-/// What the flows of all tables have of what concerns long frames.
+/// What the flows of all tables have that long frames may have to be cut for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Splits {
     /// Whether long frames may come.
@@ -29,7 +29,7 @@ pub(super) struct Splits {
     /// The TCP flags that rules compare, or have compared, and that differ between the segments of a frame.
     flags: u16,
     /// Flows with actions before which a long frame must be cut.
-    hard: usize,
+    needing_finished: usize,
 }
 
 impl Splits {
@@ -40,12 +40,12 @@ impl Splits {
     /// A flow was added.
     pub(super) fn add(&mut self, pattern: &Pattern, traits: Traits) {
         self.flags |= pattern.mask.bits(Field::TcpFlags) as u16 & SPLIT_FLAGS;
-        self.hard += usize::from(traits.is_hard);
+        self.needing_finished += usize::from(traits.needs_finished);
     }
 
     /// A flow was removed.
     pub(super) fn remove(&mut self, traits: Traits) {
-        self.hard -= usize::from(traits.is_hard);
+        self.needing_finished -= usize::from(traits.needs_finished);
     }
 }
 
@@ -53,39 +53,43 @@ impl Datapath {
     /// What is to be done with the frame that was looked up at this place, of which `left` is left to do, before
     /// [`Datapath::act_on`] may process it.
     #[must_use]
-    pub fn first(&self, place: usize, left: Offload) -> First {
+    pub fn preparation(&self, place: usize, left: Offload) -> Preparation {
         let Some((key, layout)) = self.ahead.keys.get(place).zip(self.ahead.layouts.get(place))
         else {
-            return First::Nothing;
+            return Preparation::Nothing;
         };
         match (left.is_none(), follows(layout, left), is_long(left)) {
-            (true, ..) | (false, true, false) => First::Nothing,
-            (false, false, false) => First::Complete,
-            (false, false, true) => First::Cut,
+            (true, ..) | (false, true, false) => Preparation::Nothing,
+            (false, false, false) => Preparation::Complete,
+            (false, false, true) => Preparation::Cut,
             (false, true, true) => {
                 let differs = key.bits(Field::TcpFlags) as u16 & self.splits.flags != 0;
-                if differs || self.may_be_hard(place) { First::Cut } else { First::Nothing }
+                if differs || self.may_need_finished(place) {
+                    Preparation::Cut
+                } else {
+                    Preparation::Nothing
+                }
             }
         }
     }
 
     /// Whether the frame at this place may meet an action before which a long frame must be cut.
-    fn may_be_hard(&self, place: usize) -> bool {
-        if self.splits.hard == 0 && self.world.hard == 0 {
+    fn may_need_finished(&self, place: usize) -> bool {
+        if self.splits.needing_finished == 0 && self.world.needing_finished == 0 {
             return false;
         }
         let path = self.ahead.paths[place].filter(|_| self.ahead.holds);
-        let is_hard = |number: &u32| {
+        let needs_finished = |number: &u32| {
             self.flow(*number).is_none_or(|Flow { traits, .. }| {
-                traits.is_hard || traits.has_group && self.world.hard != 0
+                traits.needs_finished || traits.has_group && self.world.needing_finished != 0
             })
         };
-        path.is_none_or(|path| self.cache.path(path).flows.iter().any(is_hard))
+        path.is_none_or(|path| self.cache.path(path).flows.iter().any(needs_finished))
     }
 
-    /// The lanes whose long frames need not be cut for a rule that compares TCP flags.
+    /// The lanes whose frames have none of the TCP flags for which a long frame must be cut.
     #[inline]
-    pub(super) fn whole(&self, batch: &Batch, lanes: Lanes) -> Lanes {
+    pub(super) fn without_split_flags(&self, batch: &Batch, lanes: Lanes) -> Lanes {
         if !self.splits.may_come || self.splits.flags == 0 {
             return lanes;
         }

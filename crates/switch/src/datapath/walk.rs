@@ -40,7 +40,7 @@ impl Datapath {
         self.act_on(place, (frame, Offload::NONE), now, out);
     }
 
-    /// As [`Datapath::act`], for a frame of which something is left to do, as [`Datapath::first`] allows.
+    /// As [`Datapath::act`], for a frame of which something is left to do, as [`Datapath::preparation`] allows.
     pub fn act_on(
         &mut self,
         place: usize,

@@ -52,10 +52,10 @@ impl Copies<'_> {
     /// A frame with these bytes, of which `left` is left to do. If it is long, and there is no buffer, its segments.
     pub(super) fn add(&mut self, bytes: &[u8], left: Offload, to: u16) {
         let is_there = self.one((bytes.len(), left), to, |copy| copy.copy_from_slice(bytes));
-        match is_there {
-            true => {}
-            false if is_long(left) => self.segments(bytes, left, to),
-            false => self.missing += 1,
+        if !is_there && is_long(left) {
+            self.segments(bytes, left, to);
+        } else if !is_there {
+            self.missing += 1;
         }
     }
 

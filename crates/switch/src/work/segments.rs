@@ -13,7 +13,7 @@ use flowyard_yard::port::refuse;
 
 use super::leave::{Copies, MOST};
 use super::{Switch, arrival};
-use crate::{First, Reason};
+use crate::{Preparation, Reason};
 
 impl Switch {
     /// Processes the frames in `lanes`, which were looked up. Returns those that are to be looked up again.
@@ -28,13 +28,13 @@ impl Switch {
             let mut left = Offload::NONE;
             if unfinished.has(lane) {
                 left = pool.meta(&batch.frames[lane]).offload;
-                match self.datapath.first(place, left) {
-                    First::Nothing => {}
-                    First::Complete => {
+                match self.datapath.preparation(place, left) {
+                    Preparation::Nothing => {}
+                    Preparation::Complete => {
                         let is_here = complete(batch, lane, pool);
                         return &lanes[place + usize::from(!is_here)..];
                     }
-                    First::Cut => {
+                    Preparation::Cut => {
                         self.cut(batch, lane, pool, now);
                         return &lanes[place + 1..];
                     }

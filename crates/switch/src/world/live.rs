@@ -26,7 +26,7 @@ pub(super) struct Slot {
     /// Whether one of its buckets watches a group.
     pub(super) watches: bool,
     /// Whether one of its buckets has an action before which a long frame must be cut.
-    pub(super) is_hard: bool,
+    pub(super) needs_finished: bool,
     /// Absent while it is being applied.
     pub(super) grouping: Option<Grouping>,
 }
@@ -35,11 +35,11 @@ impl Slot {
     pub(super) fn new(number: u32, grouping: Grouping) -> Self {
         let watches = |bucket: &Bucket| bucket.watch_group <= flowyard_openflow::group::MAX;
         let buckets = &grouping.group.desc.buckets;
-        let is_hard = |bucket: &Bucket| Traits::of_actions(&bucket.actions).is_hard;
+        let needs_finished = |bucket: &Bucket| Traits::of_actions(&bucket.actions).needs_finished;
         // The budget of a frame may not hold the bytes of more copies of a long frame.
-        let is_hard = buckets.iter().any(is_hard) || buckets.len() > LONG_BUCKETS;
+        let needs_finished = buckets.iter().any(needs_finished) || buckets.len() > LONG_BUCKETS;
         let watches = buckets.iter().any(watches);
-        Self { number, is_live: false, watches, is_hard, grouping: Some(grouping) }
+        Self { number, is_live: false, watches, needs_finished, grouping: Some(grouping) }
     }
 
     fn buckets(&self) -> &[Bucket] {

@@ -95,15 +95,6 @@ fn start(line: &Line, words: [&str; 2], labels: [&str; 2]) -> Live {
     live
 }
 
-/// Wrong checksums that a host has counted.
-fn errors(net: &Net) -> u64 {
-    let seen = net.sh(
-        "nstat -az TcpInCsumErrors UdpInCsumErrors Icmp6InCsumErrors Ip6InHdrErrors IpInHdrErrors",
-    );
-    let count = |line: &str| line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
-    seen.lines().filter_map(count).sum()
-}
-
 /// Frames that a host has received by an interface.
 fn received(net: &Net, name: &str) -> u64 {
     let text = net.sh(&format!("ip -s -j link show {name}"));
@@ -138,7 +129,7 @@ fn traffic(kind: Kind, words: [&str; 2], labels: [&str; 2]) -> Seen {
         let down = download(&line.a, &line.b, to, BYTES);
         flowyard_testkit::note!("{kind:?} {words:?}: {to} {up:.0} Mbit/s, back {down:.0}");
     }
-    assert_eq!((errors(&line.a), errors(&line.b)), (0, 0), "wrong checksums");
+    assert_eq!((line.a.checksum_errors(), line.b.checksum_errors()), (0, 0), "wrong checksums");
     let received = [received(&line.a, line.near()), received(&line.b, "vd")];
     let counters = live.stop();
     // Hosts send to groups, for which there is no flow.
