@@ -25,6 +25,7 @@ use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
 use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
+use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
@@ -45,6 +46,7 @@ mod open;
 mod reload;
 mod signals;
 mod switch;
+mod take_over;
 mod user;
 
 pub(crate) use check::Check;
@@ -68,6 +70,7 @@ Examples:
   flowyard run scenarios/forward.toml --simulate
   flowyard run yard.toml --metrics 9464 --log-format json
   flowyard run yard.toml --control /run/flowyard/yard.sock --control-group netops
+  flowyard run yard.toml --take-over
 
 Ctrl-C drains: ports stop receiving, all frames inside are processed and
 transmitted, and the counters are printed. SIGHUP replaces the tables by those
@@ -114,6 +117,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", help_heading = "Operation")]
     metrics: Option<String>,
 
+    /// Take over from the running instance with this control socket, without losing a frame: its ports, its tables of
+    /// connections, and its sockets. It ends when this one is ready; if this one cannot start, it goes on
+    #[arg(long, conflicts_with_all = ["check", "simulate"], help_heading = "Operation")]
+    take_over: bool,
+
     /// User to change to when all ports are open; root keeps root [default: flowyard if root starts it and there
     /// is such a user, else no change]
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
@@ -133,17 +141,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return simulate(args);
     }
     let signals = Signals::catch().map_err(failed("catching signals"))?;
-    let mut config = read(args, &signals)?;
-    let clock = crate::clock::new();
     if !args.check {
         args.log.start(); // before the ports open, which report how
-        open::warn_of_readable_secrets(&config, args);
     }
+    let mut running = take_over::ask(args)?;
+    let secret = running.as_ref().map_or_else(draw, |running| Ok(running.secret()))?;
+    let mut config = read(args, &signals, secret)?;
+    let clock = crate::clock::new();
     let becomes = Becomes::of(args)?;
     let (mut joined, mut provided) = (None, None);
     if args.check {
         provided = cluster::check(&mut config, &clock)?;
     } else {
+        open::warn_of_readable_secrets(&config, args);
         becomes.check(&config, args)?;
         joined = cluster::join(&mut config, &clock, draw()?)?;
     }
@@ -157,6 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
     parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    take_over::inherit(&mut parts, &config, running.as_mut());
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
         error => bad_input(error),
@@ -165,24 +176,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.check {
         return check::print(&config, provided, args);
     }
-    let open = Open::all(&config, args)?;
+    let open = Open::all(&config, args, running.as_mut())?;
     let setup = config.resolve().map_err(bad_input)?;
-    let routes = open::routes(&config, args)?;
+    let routes = open::routes(&config, args, running.as_mut())?;
     // The last step that needs root.
     let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
     open::give_up(&config, args, &Wanted::of(&setup), &becomes)?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
+    let yard = take_over::go_on(running, yard, &clock)?;
     signals.started();
     let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;
     let handle = yard.handle();
     let may_run_commands = commands.can_run();
-    let serves = open.serve(&handle).and_then(|open| {
+    let pool = yard.pool().memory();
+    let handed = open::Handed { config: &config, secret, pool, routes: routes.as_ref() };
+    let serves = open.serve(&handle, handed).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
         let announcer = announcer(&handle, &config, routes.zip(announcements))?;
         let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
         Ok((open, checks, announcer, watcher))
     });
-    let (_open, _checks, announcer, _watcher) = match serves {
+    let (open, _checks, announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -192,10 +206,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let (signals, services) = (&signals, services.as_ref());
-    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services };
+    let (signals, services, leaving) = (&signals, services.as_ref(), open.leaving.as_deref());
+    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services, leaving };
     let outcome = attend(yard, config, args, &beside, announcer);
     print(&outcome, args.json)?;
+    if leaving.is_some_and(|leaving| leaving.taken_by().is_some()) {
+        take_over::leave();
+    }
     verdict(&outcome)?;
     if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
 }
@@ -210,10 +227,10 @@ fn log_of_ports(is_open: &Arc<AtomicBool>) -> Log {
 }
 
 /// Reads the configuration of a run, without services of a provider.
-fn read(args: &Args, signals: &Signals) -> Result<Config, Stop> {
+fn read(args: &Args, signals: &Signals, secret: [u8; 16]) -> Result<Config, Stop> {
     let mut config = reload::read(&args.config, args.pace.as_deref())?;
     // Nobody who sends frames knows it.
-    config.set_secret(Secret::drawn(draw()?));
+    config.set_secret(Secret::drawn(secret));
     config.end_captures_with(signals.ender());
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
@@ -265,6 +282,8 @@ struct Beside<'a> {
     may_run_commands: bool,
     /// The services of a provider, if the configuration names one.
     services: Option<&'a Arc<Cluster>>,
+    /// For a process that takes over, if one can.
+    leaving: Option<&'a Leaving>,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
@@ -275,7 +294,7 @@ fn attend(
     beside: &Beside<'_>,
     mut announcer: Option<Announcer>,
 ) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands, services } = *beside;
+    let Beside { signals, agent_runs, may_run_commands, services, leaving } = *beside;
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
@@ -300,6 +319,15 @@ fn attend(
             reload.cancel();
             signals.ender().end();
             yard.stop();
+            stopped = true;
+        }
+        if !stopped && let Some(id) = leaving.and_then(Leaving::taken_by) {
+            tracing::info!(process = id, "another process has taken over; this one ends");
+            service.taken_by(id);
+            reload.cancel();
+            handle.leave();
+            // The routes that it announced are the other process's.
+            announcer.take().into_iter().for_each(std::mem::forget);
             stopped = true;
         }
         service.watch(&handle);

@@ -24,6 +24,7 @@ use flowyard_pool::Pool;
 use flowyard_ports::live::{Carries, OpenError};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
+use flowyard_ports::port::live::LivePort;
 use flowyard_ports::port::{Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
@@ -60,6 +61,11 @@ pub enum BuildError {
     /// Nothing can answer in front of the ports.
     #[error("[offload]: {0}")]
     Offload(#[from] flowyard_front::Error),
+    /// The packet pool of the running process cannot be taken over.
+    #[error(
+        "the packet pool of the running process cannot be taken over: {0}; stop that process and start this configuration instead"
+    )]
+    Inherited(std::io::Error),
     /// There is not enough memory for the packet pool.
     #[error(
         "the memory for the packet pool, {mib} MiB, is not available; raise the limit of the process (ulimit -v) \
@@ -124,9 +130,12 @@ impl Setup {
     /// As [`Config::build_logged`], but an error names the number of a port instead of a position
     /// in the text.
     pub fn build(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
-        let pool = match parts.pool.take() {
-            Some(pool) => pool,
-            None => self.blueprint.try_pool().ok_or_else(|| BuildError::Memory {
+        let pool = match (parts.pool.take(), parts.inherited_pool.take()) {
+            (Some(pool), _) => pool,
+            (None, Some(memory)) => {
+                self.blueprint.adopt_pool(memory).map_err(BuildError::Inherited)?
+            }
+            (None, None) => self.blueprint.try_pool().ok_or_else(|| BuildError::Memory {
                 mib: self.blueprint.pool_bytes().div_ceil(1 << 20),
             })?,
         };
@@ -172,8 +181,7 @@ impl Setup {
                 }
                 PortBody::Live(port) => {
                     let port = &offload::behind(port, front.as_ref());
-                    let halves = live::open(port, &pool, log)
-                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let halves = self.open(port, &mut parts, &pool, log)?;
                     self.insert(&mut parts, number, halves);
                 }
             }
@@ -198,6 +206,25 @@ impl Setup {
             parts.work.entry(core).or_insert(work);
         }
         Ok(Yard::build(&blueprint, parts)?)
+    }
+
+    /// Opens a port on an interface, or goes on with the descriptors of a running process.
+    fn open(
+        &self,
+        port: &LivePort,
+        parts: &mut Parts,
+        pool: &Pool,
+        log: &Log,
+    ) -> Result<Vec<Halves>, BuildError> {
+        let number = port.number;
+        let cores = &self.blueprint.ports[usize::from(number)].cores;
+        let of_core = |core| parts.inherited.remove(&(number, core));
+        let inherited: Vec<_> = cores.iter().copied().filter_map(of_core).collect();
+        let opened = match inherited.is_empty() {
+            true => live::open(port, pool, log),
+            false => live::take_over(port, inherited, pool, log),
+        };
+        opened.map_err(|error| BuildError::Interface { port: number, error })
     }
 
     /// Gives each core of a port its halves.

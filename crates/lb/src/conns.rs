@@ -37,6 +37,7 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 mod beside;
 mod conn;
 mod fronted;
+mod handed;
 mod index;
 mod key;
 mod lru;

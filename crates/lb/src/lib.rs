@@ -12,6 +12,7 @@ pub mod check;
 mod conns;
 mod control;
 mod counts;
+mod handed;
 pub mod health;
 pub mod icmp;
 mod near;

@@ -39,6 +39,7 @@ mod finish;
 mod forward;
 mod fragments;
 mod fronted;
+mod handed;
 mod hops;
 mod hub;
 mod keep;
@@ -138,6 +139,15 @@ impl Work for Balance {
         }
         self.leave_front();
         now
+    }
+
+    /// Its connections; `None` if it has connections that are answered in front of the yard.
+    fn hand_over(&self, now: Nanos) -> Option<Vec<u8>> {
+        self.ahead.is_none().then(|| self.write_state(now))
+    }
+
+    fn go_on(&mut self, state: &[u8], now: Nanos) -> Result<(), String> {
+        self.read_state(state, now)
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {

@@ -8,7 +8,8 @@
 //! A VIP is announced while one of its services at least has a backend for new connections. Start: the cores forward for
 //! `after_ms` before the first announcement, so that health checks have had their first results. Stop: all VIPs are withdrawn,
 //! and the cores forward for `withdraw_ms` after that, until routers know other ways. If the process is killed, the kernel
-//! removes the routes ([`kernel`]).
+//! removes the routes ([`kernel`]). If another process takes over, the routes stay, and that process continues to announce
+//! them at once.
 //!
 //! Invariants: no VIP is announced that no service has; none is announced before [`Announcer::start`], or after
 //! [`Announcer::has_left`] was called.
@@ -25,6 +26,7 @@ use flowyard_config::AnnounceConfig;
 use flowyard_frame::Nanos;
 use flowyard_lb::{Hub, ServiceState};
 use flowyard_yard::ask::Question;
+use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 use flowyard_yard::{ControlPlane, Handle};
 
 pub mod kernel;
@@ -94,6 +96,8 @@ struct State {
     is_stopping: bool,
     /// Increases when the thread has applied what was asked for before.
     rounds: u64,
+    /// What the process had announced that this one has taken over from.
+    inherited: Option<BTreeSet<IpAddr>>,
 }
 
 /// What other threads see of the announcements.
@@ -104,7 +108,42 @@ pub struct Announcements {
     changed: Condvar,
 }
 
-impl ControlPlane for Announcements {}
+impl ControlPlane for Announcements {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    /// The announced VIPs, and whether the operator has withdrawn all.
+    fn hand_over(&self, _now: Nanos) -> Option<(&'static str, Vec<u8>)> {
+        let state = self.lock();
+        let announced: Vec<String> = state
+            .vips
+            .iter()
+            .filter(|(_, why)| why.is_none())
+            .map(|(vip, _)| vip.to_string())
+            .collect();
+        let mut writer = Writer::default();
+        writer.number(state.is_withdrawn.into()).number(announced.len() as u64);
+        announced.iter().for_each(|vip| {
+            writer.text(vip);
+        });
+        Some((KIND, writer.finish()))
+    }
+
+    fn go_on(&self, state: &[u8], _now: Nanos) -> Result<(), String> {
+        let mut reader = Reader::new(state);
+        let is_withdrawn = reader.number()? != 0;
+        let count = reader.number()?;
+        let one = |_| reader.text()?.parse().map_err(|_| BadState);
+        let announced = (0..count).map(one).collect::<Result<_, BadState>>()?;
+        let mut state = self.lock();
+        (state.is_withdrawn, state.inherited) = (is_withdrawn, Some(announced));
+        Ok(())
+    }
+}
+
+/// The name under which the announcements are handed over.
+const KIND: &str = "announce";
 
 impl Announcements {
     /// Each VIP, and why it is not announced; `None` if it is.
@@ -260,6 +299,10 @@ impl Announcer {
         let (yard, seen) = (yard.clone(), Arc::clone(&shared));
         let announce = move || {
             let mut reconciler = Reconciler::new(table, after);
+            if let Some(inherited) = seen.lock().inherited.take() {
+                // The routes are there, and health checks have had their first results in the other process.
+                (reconciler.announced, reconciler.after) = (inherited, 0);
+            }
             let (mut cores, began) = (Cores::default(), yard.now());
             loop {
                 let age = yard.now().saturating_sub(began);

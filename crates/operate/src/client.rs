@@ -75,6 +75,11 @@ impl Client {
         self.ask_within(request, PATIENCE.saturating_add(takes(request)))
     }
 
+    /// The connection, for what follows an answer. To be called after an answer, when nothing more was sent.
+    pub(crate) fn into_reader(self) -> BufReader<UnixStream> {
+        self.0
+    }
+
     fn ask_within<T: DeserializeOwned>(
         &mut self,
         request: &Request,

@@ -12,6 +12,7 @@
 
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 use serde::Serialize;
 
+use crate::handover::{self, Leaving};
 use crate::protocol::{Request, Response};
 use crate::socket::{self, SocketFile};
 use crate::{accounts, answers, flows, ipsec, lb, offload, switch, trace};
@@ -101,7 +103,8 @@ pub trait Answers: Send + Sync + 'static {
 /// Who answers requests.
 #[derive(Clone)]
 enum Source {
-    Yard(Handle),
+    /// With what another process needs to take over, if that is possible.
+    Yard(Handle, Option<Arc<Leaving>>),
     Other(Arc<dyn Answers>),
 }
 
@@ -171,7 +174,29 @@ impl Bound {
     /// # Errors
     /// The thread cannot be started.
     pub fn serve(self, yard: Handle) -> io::Result<Control> {
-        self.serve_from(Source::Yard(yard))
+        self.serve_from(Source::Yard(yard, None))
+    }
+
+    /// As [`Self::serve`]; another process may take over.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn serve_until(self, yard: Handle, leaving: Arc<Leaving>) -> io::Result<Control> {
+        self.serve_from(Source::Yard(yard, Some(leaving)))
+    }
+
+    /// Continues with the listening socket of the process at `path` that is taken over.
+    #[must_use]
+    pub fn adopt(listener: OwnedFd, path: &Path) -> Self {
+        Self { file: SocketFile::of(path), listener: UnixListener::from(listener) }
+    }
+
+    /// A duplicate of the listening socket.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone().map(OwnedFd::from)
     }
 
     /// As [`Self::serve`], for an instance that is not a yard.
@@ -241,6 +266,7 @@ struct Busy {
     connections: AtomicUsize,
     trace: Mutex<()>,
     flows: Mutex<()>,
+    handover: Mutex<()>,
 }
 
 fn spawn(stream: UnixStream, source: &Source, busy: &Arc<Busy>) {
@@ -281,7 +307,10 @@ fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()>
         }
         match serde_json::from_slice(&line) {
             Ok(request) => match source {
-                Source::Yard(yard) => answer(stream, yard, busy, &request)?,
+                Source::Yard(yard, leaving) if request == Request::HandOver => {
+                    return hand_over(stream, yard, leaving.as_deref(), busy);
+                }
+                Source::Yard(yard, _) => answer(stream, yard, busy, &request)?,
                 Source::Other(other) => answer_other(stream, &**other, busy, &request)?,
             },
             Err(error) => {
@@ -289,6 +318,22 @@ fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()>
                 reply::<()>(stream, &Response::Error(text))?;
             }
         }
+    }
+}
+
+fn hand_over(
+    stream: &UnixStream,
+    yard: &Handle,
+    leaving: Option<&Leaving>,
+    busy: &Busy,
+) -> io::Result<()> {
+    let Some(leaving) = leaving else {
+        let what = "this instance cannot be handed over (see docs/fleet.md)";
+        return either::<()>(stream, Err(what.into()));
+    };
+    match busy.handover.try_lock() {
+        Ok(_one) => handover::serve(stream, yard, leaving),
+        Err(_) => taken(stream, "hand-over"),
     }
 }
 
@@ -328,6 +373,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::Sas => either(stream, ipsec::sas(yard)),
         Request::Controllers => either(stream, switch::controllers(yard)),
         Request::Offload => either(stream, offload::offload(yard)),
+        Request::HandOver => Ok(()), // its connection is used for nothing else, see `converse`
         Request::Steer | Request::SteerWhere { .. } => {
             either::<()>(stream, Err("this instance is a yard, not 'flowyard steer'".into()))
         }

@@ -111,6 +111,9 @@ pub enum Request {
         /// The new weight; `None` restores the configured one.
         weight: Option<u32>,
     },
+    /// Hands the ports and the state over to the process that asks, by the protocol of [`crate::handover`].
+    #[serde(rename = "hand_over")]
+    HandOver,
     /// Withdraws the routes to all VIPs, or announces them again: [`LbRoutes`].
     #[serde(rename = "lb_withdraw")]
     LbWithdraw {

@@ -54,6 +54,11 @@ impl Service {
         notify(&[NotifyState::Stopping]);
     }
 
+    /// Reports that the process `id` has taken over: it is the main process of the service now.
+    pub fn taken_by(&self, id: u32) {
+        notify(&[NotifyState::MainPid(id)]);
+    }
+
     /// Notifies the watchdog if that is due and every core answers. If a core died or hangs in its
     /// work, the watchdog is not notified, so that the service manager restarts the process.
     pub fn watch(&mut self, yard: &Handle) {

@@ -81,6 +81,11 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
+    /// The socket that is at `path` now.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { inode: inode(path), path: path.into() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

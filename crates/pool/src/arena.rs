@@ -10,22 +10,23 @@
 //! Thread-safety: shared by all cores, without locks. See the crate's head for the chains on the stack, and
 //! for why the use of the memory is sound.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
+use std::alloc::Layout;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use flowyard_frame::{FlowKey, Frame};
 
+use crate::memory::Memory;
 use crate::numbers::Numbers;
 use crate::{CHAIN, LINE, PAGE, Room, START};
 
 /// What all handles share.
 pub(crate) struct Arena {
-    base: NonNull<u8>,
+    memory: Memory,
     /// Where the keys begin, behind the buffers.
     keys: usize,
-    layout: Layout,
     /// The numbers of the buffers, in this process.
     pub(crate) numbers: Numbers,
     /// Lines of one buffer.
@@ -54,23 +55,36 @@ impl Arena {
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn new(count: u32, stride: usize) -> Result<Self, Layout> {
+        Ok(Self::of(Memory::of_heap(size(count, stride))?, count, stride))
+    }
+
+    /// As [`Arena::new`], with memory that another process can map, too.
+    pub(crate) fn shared(count: u32, stride: usize) -> io::Result<Self> {
+        Ok(Self::of(Memory::shared(size(count, stride))?, count, stride))
+    }
+
+    /// The memory of another process, which has the same shape there. Nothing of it is written.
+    pub(crate) fn adopt(file: OwnedFd, count: u32, stride: usize) -> io::Result<Self> {
+        Ok(Self::of(Memory::adopt(file, size(count, stride))?, count, stride))
+    }
+
+    fn of(memory: Memory, count: u32, stride: usize) -> Self {
         let zeros = |_| AtomicU32::new(0);
-        let keys = (count as usize * stride * LINE).next_multiple_of(PAGE);
-        let size = keys + count as usize * size_of::<FlowKey>();
-        let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(layout)?;
-        Ok(Self {
-            base,
-            keys,
-            layout,
+        Self {
+            memory,
+            keys: keys(count, stride),
             numbers: Numbers::take(count),
             stride,
             chain: CHAIN.min((stride - 1) * LINE / size_of::<u32>()),
             below: (0..=count).map(zeros).collect(),
             top: AtomicU64::new(0),
             stacked: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// The file that another process can map.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.file()
     }
 
     /// The frame of buffer `buf`, from 1.
@@ -83,20 +97,20 @@ impl Arena {
     }
 
     pub(crate) const fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.memory.base()
     }
 
     /// The buffer at `place`, which is below the number of buffers.
     #[inline]
     pub(crate) const fn room(&self, place: u32) -> Room {
         let bytes = self.stride * LINE;
-        Room { start: self.base.as_ptr().wrapping_add(place as usize * bytes), bytes }
+        Room { start: self.memory.base().wrapping_add(place as usize * bytes), bytes }
     }
 
     /// The key of the buffer at `place`, which is below the number of buffers.
     pub(crate) const fn key(&self, place: u32) -> *mut FlowKey {
         // Keys begin on a page, and are as large as their alignment.
-        self.base.as_ptr().wrapping_add(self.keys).cast::<FlowKey>().wrapping_add(place as usize)
+        self.memory.base().wrapping_add(self.keys).cast::<FlowKey>().wrapping_add(place as usize)
     }
 
     /// Puts these free buffers on the stack.
@@ -158,7 +172,7 @@ impl Arena {
     const fn numbers_in(&self, first: u32) -> *mut u32 {
         let buffer = (first - 1) as usize * self.stride * LINE;
         // SAFETY: the caller names a buffer of this memory, which has room behind its first line.
-        unsafe { self.base.as_ptr().add(buffer + START).cast() }
+        unsafe { self.memory.base().add(buffer + START).cast() }
     }
 
     /// How many buffers are on the stack. Right when nobody moves chains meanwhile.
@@ -173,9 +187,17 @@ impl Drop for Arena {
         if self.stacked() == self.numbers.count as usize {
             self.numbers.give_back();
         }
-        // SAFETY: allocated with this layout, and freed once.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
+}
+
+/// Where the keys of `count` buffers of `stride` cache lines begin.
+const fn keys(count: u32, stride: usize) -> usize {
+    (count as usize * stride * LINE).next_multiple_of(PAGE)
+}
+
+/// The bytes of `count` buffers of `stride` cache lines, and of their keys.
+const fn size(count: u32, stride: usize) -> usize {
+    keys(count, stride) + count as usize * size_of::<FlowKey>()
 }
 
 /// The next version, in the high half.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use flowyard_frame::Frame;
 
-use crate::{Arena, LINE, LONGEST, Meta, PAGE, Pool, START, Umem};
+use crate::{Arena, FRAMES, LINE, LONGEST, Meta, PAGE, Pool, START, Umem};
 
 /// Bytes of a buffer that the kernel may be given (AF_XDP): a power of two, at most a page.
 const CHUNKS: [usize; 2] = [2048, 4096];
@@ -40,10 +40,16 @@ impl Pool {
         Self::shaped(frames, stride(bytes)).unwrap_or_else(|layout| handle_alloc_error(layout))
     }
 
-    /// As [`Pool::lendable`]; `None` if there is not so much memory.
+    /// As [`Pool::lendable`], with memory that another process can map, if the system permits that; `None` if there is not
+    /// so much memory.
     #[must_use]
     pub fn try_lendable(frames: usize, bytes: usize) -> Option<Self> {
-        Self::shaped(frames, stride(bytes)).ok()
+        let (count, stride) = (frames.clamp(1, FRAMES) as u32, stride(bytes));
+        // Miri has no files in memory.
+        match (cfg!(not(miri))).then(|| Arena::shared(count, stride)) {
+            Some(Ok(arena)) => Some(Self::filled(arena)),
+            _ => Self::shaped(frames, stride).ok(),
+        }
     }
 
     /// The memory, for the kernel to receive into; `None` if its buffers cannot be lent. The

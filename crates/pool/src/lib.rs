@@ -44,18 +44,22 @@ use flowyard_frame::{Frame, Nanos};
 use flowyard_wire::LinkType;
 use flowyard_wire::Offload;
 
+use self::adopt::Claims;
 use self::arena::Arena;
 use self::large::Large;
 
+mod adopt;
 mod arena;
 mod batch;
 mod chain;
 mod keys;
 mod large;
 mod lend;
+mod memory;
 mod numbers;
 mod umem;
 
+pub use adopt::PoolMemory;
 pub use batch::Copied;
 pub use large::LARGE_FRAMES;
 pub use lend::LONGEST_LENDABLE;
@@ -132,6 +136,8 @@ pub struct Pool {
     prefetch: bool,
     /// Buffers of the second size, if there are any.
     large: Option<Box<Large>>,
+    /// The buffers that are lent, of a pool that is taken over from another process.
+    claims: Arc<Claims>,
 }
 
 /// The buffer of a frame.
@@ -164,15 +170,25 @@ impl Pool {
 
     fn shaped(frames: usize, stride: usize) -> Result<Self, Layout> {
         let arena = Arena::new(frames.clamp(1, FRAMES) as u32, stride)?;
-        let free = Vec::with_capacity(2 * CHAIN);
-        let mut pool = Self { arena: Arc::new(arena), free, prefetch: false, large: None };
+        Ok(Self::filled(arena))
+    }
+
+    /// All buffers of a new arena.
+    fn filled(arena: Arena) -> Self {
+        let mut pool = Self::empty(arena);
         for buf in (1..=pool.arena.numbers.count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
             let mut frame = unsafe { pool.arena.frame(buf, START as u16, 0) };
             pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
             pool.put(frame);
         }
-        Ok(pool)
+        pool
+    }
+
+    /// No buffer of an arena.
+    fn empty(arena: Arena) -> Self {
+        let free = Vec::with_capacity(2 * CHAIN);
+        Self { arena: Arc::new(arena), free, prefetch: false, large: None, claims: Arc::default() }
     }
 
     /// Makes `frame` one of `len` bytes: what a port received is shorter than the room for it.
@@ -191,7 +207,8 @@ impl Pool {
     pub fn share(&self) -> Self {
         let free = Vec::with_capacity(2 * CHAIN);
         let large = self.large.as_ref().map(|large| Box::new(large.share()));
-        Self { arena: Arc::clone(&self.arena), free, prefetch: self.prefetch, large }
+        let (arena, claims) = (Arc::clone(&self.arena), Arc::clone(&self.claims));
+        Self { arena, free, prefetch: self.prefetch, large, claims }
     }
 
     /// A frame of `len` bytes, whatever they are.

@@ -166,6 +166,14 @@ impl News {
 }
 
 impl Work for Bridge {
+    fn hand_over(&self, _now: Nanos) -> Option<Vec<u8>> {
+        Some(Vec::new()) // its stations are learnt again, and frames to them are flooded until then
+    }
+
+    fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+        Ok(())
+    }
+
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         self.table.advance(now);
         if let Some(news) = &self.news {

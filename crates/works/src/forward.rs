@@ -23,6 +23,14 @@ impl Forward {
 }
 
 impl Work for Forward {
+    fn hand_over(&self, _now: Nanos) -> Option<Vec<u8>> {
+        Some(Vec::new()) // its map is configured
+    }
+
+    fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+        Ok(())
+    }
+
     #[inline]
     fn work(&mut self, batch: &mut Batch, _pool: &Pool, now: Nanos) -> Nanos {
         for lane in 0..batch.len().min(LANES) {

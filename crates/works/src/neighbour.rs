@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flowyard_frame::Nanos;
+use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 
 pub mod message;
 
@@ -176,6 +177,31 @@ impl Neighbours {
         list.insert((port, addr), Arc::downgrade(&fresh));
         self.look.store(0, Relaxed); // at once
         fresh
+    }
+
+    /// Writes the MAC addresses that are known, for another process.
+    pub fn hand_over(&self, writer: &mut Writer) {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = list.values().filter_map(Weak::upgrade);
+        let known: Vec<_> =
+            known.filter_map(|one| Some((one.port, one.addr, one.mac()?))).collect();
+        writer.number(known.len() as u64);
+        for (port, addr, mac) in known {
+            writer.number(port.into()).text(&addr.to_string()).bytes(&mac);
+        }
+    }
+
+    /// Continues with what [`Neighbours::hand_over`] has written. Addresses that are no next hops here are ignored.
+    ///
+    /// # Errors
+    /// The bytes are not those of neighbours.
+    pub fn take_over(&self, reader: &mut Reader<'_>, now: Nanos) -> Result<(), BadState> {
+        for _ in 0..reader.number()? {
+            let port = reader.small()?;
+            let addr = reader.text()?.parse().map_err(|_| BadState)?;
+            let _wanted = self.heard(port, (addr, reader.array()?), true, now);
+        }
+        Ok(())
     }
 
     /// Handles a message from `port` that `addr` has the address `mac`. Returns whether the entry

@@ -88,6 +88,14 @@ impl Router {
 }
 
 impl Work for Router {
+    fn hand_over(&self, _now: Nanos) -> Option<Vec<u8>> {
+        Some(Vec::new()) // its routes are configured
+    }
+
+    fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+        Ok(())
+    }
+
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         let (wanted, mut right) = (todo(batch), Lanes::NONE);
         let (mut starts, mut marks) = ([0; LANES], [0; LANES]);

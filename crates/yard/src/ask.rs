@@ -10,6 +10,8 @@
 //!
 //! Thread-safety: any thread may have a handle and ask; a core answers one question after another.
 
+mod freeze;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;

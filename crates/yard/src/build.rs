@@ -9,6 +9,7 @@
 //! Thread-safety: runs on the calling thread, before any core does.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +17,7 @@ use flowyard_flow::table::{Exact, Marked, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Secret, Settle, Steer, Table};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
-use flowyard_pool::Pool;
+use flowyard_pool::{Pool, PoolMemory};
 use flowyard_queue::{Order, Queue, Queues, Scheduler, Service, Unfit};
 
 use crate::Clock;
@@ -26,14 +27,14 @@ use crate::blueprint::{
 };
 use crate::control::{ControlPlane, find_control};
 use crate::core::{
-    Core, Entry, Exit, Hold, Observers, Rebalance, Server, Stage, Turns, order_behind,
+    Core, Entry, Exit, Handover, Hold, Observers, Rebalance, Server, Stage, Turns, order_behind,
 };
 use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::front::{Drains, Front, Gate};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Fan, Place, Places};
-use crate::port::{Discard, Halves, Rx, Tx};
+use crate::port::{Descriptors, Discard, Halves, Rx, Tx};
 use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
@@ -41,6 +42,7 @@ use crate::trace::Tracer;
 use crate::work::Work;
 
 mod learners;
+mod take_over;
 
 use learners::{learners, learnt_entries, watch_elephants};
 
@@ -59,6 +61,10 @@ pub struct Parts {
     pub tx: BTreeMap<u16, Box<dyn Tx>>,
     /// Both halves, by port and core; `rx` and `tx` come first.
     pub ports: BTreeMap<(u16, u16), Halves>,
+    /// Descriptors of ports, by port and core, of a running process that is to be taken over.
+    pub inherited: BTreeMap<(u16, u16), Descriptors>,
+    /// The memory of the pool of that process, if its ports have lent buffers to the kernel.
+    pub inherited_pool: Option<PoolMemory>,
     /// The work of each core.
     pub work: BTreeMap<u16, Box<dyn Work>>,
     /// Learners besides that of the blueprint: the core, what they learn from, what the core is
@@ -83,6 +89,8 @@ impl Default for Parts {
             rx: BTreeMap::new(),
             tx: BTreeMap::new(),
             ports: BTreeMap::new(),
+            inherited: BTreeMap::new(),
+            inherited_pool: None,
             work: BTreeMap::new(),
             learn: Vec::new(),
             mailbox: 1024,
@@ -132,6 +140,25 @@ impl Blueprint {
         let new = if self.lends() { Pool::try_lendable } else { Pool::try_new };
         let pool = new(self.pool_frames(), self.buffer_bytes)?;
         if self.large_frames == 0 { Some(pool) } else { pool.with_large(self.large_frames) }
+    }
+
+    /// As [`Blueprint::pool`], with the memory of a running process. Its buffers are free from [`Yard::go_on`] on.
+    ///
+    /// # Errors
+    /// The memory is not that of a pool, or has too few buffers or too short ones for this engine.
+    pub fn adopt_pool(&self, memory: PoolMemory) -> io::Result<Pool> {
+        let pool = Pool::adopt(memory)?;
+        let (has, needs) = (pool.frames(), self.pool_frames());
+        if has < needs || pool.longest() < self.buffer_bytes {
+            let (bytes, most) = (self.buffer_bytes, pool.longest());
+            return Err(io::Error::other(format!(
+                "it has {has} buffers of {most} bytes, and the configuration needs {needs} of {bytes}"
+            )));
+        }
+        match self.large_frames {
+            0 => Ok(pool),
+            count => pool.with_large(count).ok_or_else(|| io::ErrorKind::OutOfMemory.into()),
+        }
     }
 
     /// Whether buffers are lent to the kernel.
@@ -439,5 +466,6 @@ fn entry(
         waiting: Lanes::NONE,
         pressed: false,
         rebalance,
+        handover: Handover::Runs,
     })
 }

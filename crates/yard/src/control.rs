@@ -20,6 +20,24 @@ pub trait ControlPlane: Any + Send + Sync {
         None
     }
 
+    /// The name of its kind, by which its state is found by a process that takes over.
+    fn kind(&self) -> &'static str {
+        ""
+    }
+
+    /// The name of its kind and its state, for a process that takes over; `None` if it has no state.
+    fn hand_over(&self, _now: Nanos) -> Option<(&'static str, Vec<u8>)> {
+        None
+    }
+
+    /// Continues with the state of another process, before the engine is started.
+    ///
+    /// # Errors
+    /// The state is not one of this kind.
+    fn go_on(&self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Continues what takes time; called from time to time by the thread that runs the engine.
     fn tick(&self, _now: Nanos) {}
 }

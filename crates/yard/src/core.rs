@@ -44,7 +44,7 @@ pub use parts::Stage;
 pub(crate) use hold::Hold;
 pub(crate) use observe::Observers;
 use parts::{Bin, clear, learn};
-pub(crate) use parts::{Entry, Exit, Learner, Server, Turns, order_behind};
+pub(crate) use parts::{Entry, Exit, Handover, Learner, Server, Turns, order_behind};
 pub(crate) use rebalance::Rebalance;
 
 /// Everything that acts.

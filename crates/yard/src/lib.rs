@@ -27,6 +27,7 @@ mod core;
 mod counters;
 mod elephants;
 pub mod front;
+pub mod handover;
 mod mail;
 mod places;
 pub mod port;

@@ -57,6 +57,10 @@ pub enum Message {
     Ask(Box<Ask>),
     /// Stop receiving. Frames inside are transmitted.
     Stop,
+    /// Receive nothing (`true`), or receive again (`false`).
+    Pause(bool),
+    /// Another process has taken over: end without closing the ports.
+    Leave,
 }
 
 /// The mailboxes of all cores, by core.

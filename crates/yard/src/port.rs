@@ -7,6 +7,9 @@
 //!
 //! Thread-safety: a port belongs to one core.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 
 use crate::counters::DropReason;
@@ -79,6 +82,36 @@ pub trait Rx: Send {
     fn failure(&self) -> Option<String> {
         None
     }
+
+    /// Duplicates of the descriptors of both halves of the port, for a process that is to take over from this one; `None` if the
+    /// port cannot be handed over.
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        None
+    }
+
+    /// From now on, [`Rx::rx`] only completes the frame that it has begun, until `paused` is false again. Frames that
+    /// arrive wait in the kernel.
+    fn pause(&mut self, _paused: bool) {}
+
+    /// Where a paused port has stopped, for [`Rx::go_on`] of the process that takes over; `None` if it is in the middle of
+    /// a frame.
+    fn position(&mut self) -> Option<Vec<u64>> {
+        None
+    }
+
+    /// Continues where the port of another process has stopped. Returns whether the position can be one of this port.
+    fn go_on(&mut self, _position: &[u64], _pool: &mut Pool) -> bool {
+        false
+    }
+}
+
+/// What a process needs to take over both halves of a port on a core.
+#[derive(Debug)]
+pub struct Descriptors {
+    /// Duplicates of its descriptors, in an order that its kind defines.
+    pub fds: Vec<OwnedFd>,
+    /// Numbers that its kind defines, such as the sizes of rings.
+    pub numbers: Vec<u64>,
 }
 
 /// The transmitting half of a port.
@@ -132,6 +165,9 @@ pub struct Closed {
     /// Why ports could not receive or transmit everything.
     pub failed: Vec<String>,
 }
+
+/// The descriptors of the ports of a core, with the numbers of the ports.
+pub type CorePorts = Arc<Vec<(u16, Descriptors)>>;
 
 /// Both halves of a port.
 pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);

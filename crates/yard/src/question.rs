@@ -9,6 +9,8 @@ use std::sync::mpsc::SyncSender;
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Action, FlowKey, To};
 
+use crate::handover::{CoreState, HandoverError};
+use crate::port::CorePorts;
 use crate::stages::Stages;
 use crate::trace::{Dropped, Filter};
 use crate::work::WorkAnswer;
@@ -35,6 +37,10 @@ pub enum Question {
     Seen,
     /// A question of a type that the work knows: see [`crate::Work::ask`].
     Work(Arc<dyn Any + Send + Sync>),
+    /// The descriptors of its ports, for a process that is to take over.
+    Descriptors,
+    /// The positions of its paused ports, and the state of its work.
+    State,
 }
 
 /// The answer of a core.
@@ -52,6 +58,10 @@ pub enum Answer {
     Seen(Box<Seen>),
     /// The answer of its work; `None` if the work does not know the question.
     Work(Option<WorkAnswer>),
+    /// The descriptors by port; `None` if one of the ports cannot be handed over.
+    Descriptors(Option<CorePorts>),
+    /// The state, or why it cannot be handed over now.
+    State(Result<Arc<CoreState>, HandoverError>),
 }
 
 /// The tables of a core.

@@ -14,6 +14,8 @@
 //! other cores continue, and the outcome names the core. Frames that only this core could have taken
 //! are then held.
 
+mod outcome;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,7 +24,6 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::Nanos;
 
 use crate::blueprint::Idle;
@@ -37,6 +38,8 @@ use crate::stages::Stages;
 use crate::tally::Count;
 use crate::{Clock, Handle, Reload, Yard, sys};
 use flowyard_pool::Pool;
+
+pub use outcome::{CoreOutcome, CountOutcome, Outcome, QueueOutcome};
 
 /// How long cores wait for frames of a core that died, before they end with frames held.
 const PATIENCE: Nanos = 200_000_000;
@@ -82,85 +85,8 @@ struct Gone {
     counts: Vec<Count>,
     closed: Closed,
     died: Option<String>,
-}
-
-/// The result of a run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Outcome {
-    /// By core.
-    pub cores: Vec<CoreOutcome>,
-    /// Queues, then tx queues.
-    pub queues: Vec<QueueOutcome>,
-    /// The counters that table entries name.
-    pub counts: Vec<CountOutcome>,
-    /// Remarks for the user, such as on cores that are not pinned.
-    pub remarks: Vec<String>,
-    /// Why ports could not receive or transmit everything, such as a damaged capture or a full disk.
-    pub failed: Vec<String>,
-    /// Frames still inside, by the accounting of the pool: 0 unless a core died.
-    pub held: usize,
-    /// Duration of the run.
-    pub elapsed: Nanos,
-    /// Decisions about elephant flows, oldest first; the last ones of a long run.
-    pub decisions: Vec<Decision>,
-}
-
-/// The result of a core.
-#[derive(Clone, PartialEq, Debug)]
-pub struct CoreOutcome {
-    /// Its counters.
-    pub counters: Counters,
-    /// Cost of its stages.
-    pub stages: Stages,
-    /// Why the core died, if it did.
-    pub died: Option<String>,
-}
-
-/// The result of a queue.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QueueOutcome {
-    /// The name; a tx queue has its port's name.
-    pub name: String,
-    /// The order that the queue keeps.
-    pub order: flowyard_queue::Order,
-    /// Whether it is a tx queue.
-    pub is_tx: bool,
-    /// Frames that entered.
-    pub entered: u64,
-    /// Frames that were completed.
-    pub done: u64,
-}
-
-/// The result of a counter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CountOutcome {
-    /// Its name.
-    pub name: String,
-    /// By core.
-    pub cores: Vec<Count>,
-}
-
-impl CountOutcome {
-    /// The sum over all cores.
-    #[must_use]
-    pub fn total(&self) -> Count {
-        self.cores.iter().fold(Count::default(), |sum, core| sum.plus(*core))
-    }
-}
-
-impl Outcome {
-    /// The sum over all cores.
-    #[must_use]
-    pub fn total(&self) -> Counters {
-        self.cores.iter().fold(Counters::default(), |sum, core| sum.plus(&core.counters))
-    }
-
-    /// Whether frames in + copies = frames out + drops + frames held.
-    #[must_use]
-    pub fn is_balanced(&self) -> bool {
-        let total = self.total();
-        total.rx_frames + total.copies == total.tx_frames + total.drops.total() + self.held as u64
-    }
+    /// It has left its ports to another process, after no frame was inside.
+    left: bool,
 }
 
 impl Yard {
@@ -266,6 +192,12 @@ impl Running {
         &self.places
     }
 
+    /// The memory of all frames.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Whether a port failed and transmits no more.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -288,6 +220,8 @@ impl Running {
         });
         let gone: Vec<_> = gone.collect();
         let elapsed = clock().saturating_sub(began);
+        // A core that has left keeps its free buffers, and those that the kernel has.
+        let held = if gone.iter().any(|core| core.left) { 0 } else { pool.held() };
         let told = |what: fn(&Closed) -> &[String]| {
             gone.iter().flat_map(|core| what(&core.closed)).cloned().collect::<Vec<_>>()
         };
@@ -309,7 +243,7 @@ impl Running {
             counts,
             remarks,
             failed,
-            held: pool.held(),
+            held,
             elapsed,
             decisions: elephants.last(),
         }
@@ -341,6 +275,7 @@ impl Gone {
             counts: Vec::new(),
             closed: Closed::default(),
             died: Some(said(&*panic)),
+            left: false,
         }
     }
 }
@@ -368,12 +303,18 @@ fn core_thread(
     }
     let died = tick_until_drained(&mut core, idle, shared, clock);
     shared.left.fetch_add(1, Ordering::Release);
+    if core.has_left() {
+        let (counters, stages, counts) = (core.counters(), core.stages(), core.counts());
+        // What it has belongs to the process that has taken over; the descriptors end with this process.
+        std::mem::forget(core);
+        return Gone { counters, stages, counts, closed: Closed::default(), died, left: true };
+    }
     let mut closed = core.close_ports();
     closed.remarks.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
     closed.failed.iter().for_each(|failed| tracing::error!(core = core.id(), "{failed}"));
     closed.remarks.splice(..0, remarks);
     let (stages, counts) = (core.stages(), core.counts());
-    Gone { counters: core.counters(), stages, counts, closed, died }
+    Gone { counters: core.counters(), stages, counts, closed, died, left: false }
 }
 
 /// Ticks until all is drained. Returns what the core died of, if it did.
@@ -406,6 +347,7 @@ fn tick_until_drained(
                 return Some(why);
             }
             Ok(0) => {}
+            Ok(_) if core.has_left() => return None,
             Ok(_) => {
                 if core.has_failed() {
                     shared.failed.store(true, Ordering::Relaxed);
@@ -413,6 +355,9 @@ fn tick_until_drained(
                 (quiet, last) = (0, now);
                 continue;
             }
+        }
+        if core.has_left() {
+            return None;
         }
         let quiet_for = now.saturating_sub(last);
         if !ended && core.is_blocked() && shared.gives_up(quiet_for) {

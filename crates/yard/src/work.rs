@@ -64,6 +64,19 @@ pub trait Work: Send {
         None
     }
 
+    /// Its state, for a process that takes over, in a format of its own; `None` if it cannot be handed over.
+    fn hand_over(&self, _now: Nanos) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Continues with the state of another process, before the engine is started.
+    ///
+    /// # Errors
+    /// The state is not one of this work, or does not fit its configuration.
+    fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+        Err("the state of this work cannot be taken over from another process".into())
+    }
+
     /// The table with which it answers in [`Work::front`], with at most `most` entries listed.
     fn table(&self, _most: usize) -> Option<WorkTable> {
         None
@@ -133,6 +146,14 @@ impl Work for Around {
         self.inner.ask(question)
     }
 
+    fn hand_over(&self, now: Nanos) -> Option<Vec<u8>> {
+        self.inner.hand_over(now)
+    }
+
+    fn go_on(&mut self, state: &[u8], now: Nanos) -> Result<(), String> {
+        self.inner.go_on(state, now)
+    }
+
     fn table(&self, most: usize) -> Option<WorkTable> {
         self.inner.table(most).filter(|_| self.keeps_front)
     }
@@ -194,6 +215,16 @@ mod tests {
             Some(Arc::new(5_u8))
         }
 
+        fn hand_over(&self, _now: Nanos) -> Option<Vec<u8>> {
+            self.note("hand_over");
+            Some(vec![7])
+        }
+
+        fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
+            self.note("go_on");
+            Ok(())
+        }
+
         fn table(&self, _most: usize) -> Option<WorkTable> {
             self.note("table");
             Some(WorkTable::default())
@@ -215,8 +246,11 @@ mod tests {
         work.control(&(Arc::new(()) as ControlMessage), 0, &mut |port, _| ports.push(port));
         assert_eq!(ports, [4]);
         assert_eq!(work.ask(&()).unwrap().downcast_ref::<u8>(), Some(&5));
+        assert_eq!(work.hand_over(0), Some(vec![7]));
+        assert_eq!(work.go_on(&[7], 0), Ok(()));
         assert!(work.table(1).is_some());
-        assert_eq!(*seen.lock().unwrap(), ["work", "front", "speak", "control", "ask", "table"]);
+        let all = ["work", "front", "speak", "control", "ask", "hand_over", "go_on", "table"];
+        assert_eq!(*seen.lock().unwrap(), all);
 
         let mut work = work.without_front();
         assert_eq!(work.front(&mut batch, Lanes(5), 0), Lanes::NONE);

@@ -1,15 +1,20 @@
 //! The control socket and the metrics of a run, and dropping its privileges.
 
+use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use flowyard_config::{Config, file};
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::control::{self, Bound, Control, ControlError, SocketError};
 use flowyard_operate::doctor::Wanted;
+use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege;
+use flowyard_operate::take_over::Running;
+use flowyard_pool::PoolMemory;
 use flowyard_yard::Handle;
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -24,13 +29,30 @@ pub(super) struct Open {
     metrics: Option<Metrics>,
 }
 
+/// Sockets that are served until this is dropped.
+pub(super) struct Served {
+    _control: Option<Control>,
+    _metrics: Option<Metrics>,
+    /// For a process that takes over, if one can.
+    pub(super) leaving: Option<Arc<Leaving>>,
+}
+
 impl Open {
     /// Opens the control socket and the metrics by the arguments or the configuration. If the default control
     /// socket cannot be opened, the run continues without one and logs that; but if another instance uses it, or
     /// is about to, the start fails, because both would forward the same frames.
-    pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
+    /// The sockets of the running instance that is taken over are used again.
+    pub(super) fn all(
+        config: &Config,
+        args: &Args,
+        mut running: Option<&mut Running>,
+    ) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
+        let mut inherited = |name: &str| running.as_mut().and_then(|it| it.listener(name));
+        let path = args.control.clone().or_else(|| control::default_path(&args.config));
+        let adopted = inherited(CONTROL).zip(path);
         let control = match args.control.as_deref() {
+            _ if adopted.is_some() => adopted.map(|(fd, path)| Bound::adopt(fd, &path)),
             Some(path) if path == Path::new("none") => None,
             Some(path) => Some(Bound::bind(path, group).map_err(unbound)?),
             None => match control::default_path(&args.config) {
@@ -58,16 +80,24 @@ impl Open {
             None => None,
             Some(text) => {
                 let address = metrics::address(text).map_err(bad_input)?;
-                Some(Metrics::bind(address).map_err(|error| Stop::Failed(error.into()))?)
+                Some(match inherited(&address.to_string()) {
+                    Some(fd) => Metrics::adopt(fd).map_err(failed("serving metrics"))?,
+                    None => Metrics::bind(address).map_err(|error| Stop::Failed(error.into()))?,
+                })
             }
         };
         Ok(Self { control, metrics })
     }
 
     /// Serves queries about `yard` until the result is dropped.
-    pub(super) fn serve(self, yard: &Handle) -> Result<(Option<Control>, Option<Metrics>), Stop> {
+    pub(super) fn serve(self, yard: &Handle, handed: Handed<'_>) -> Result<Served, Stop> {
         let Self { control, mut metrics } = self;
-        let control = control.map(|bound| bound.serve(yard.clone())).transpose();
+        let leaving = control.as_ref().map(|bound| leaving(bound, metrics.as_ref(), handed));
+        let leaving = leaving.transpose().map_err(failed("serving the control socket"))?;
+        let serve = |(bound, leaving): (Bound, &Arc<Leaving>)| {
+            bound.serve_until(yard.clone(), Arc::clone(leaving))
+        };
+        let control = control.zip(leaving.as_ref()).map(serve).transpose();
         let control = control.map_err(failed("serving the control socket"))?;
         if let Some(control) = &control {
             tracing::info!(path = %control.path().display(), "control socket");
@@ -82,8 +112,44 @@ impl Open {
                 );
             }
         }
-        Ok((control, metrics))
+        Ok(Served { _control: control, _metrics: metrics, leaving })
     }
+}
+
+/// The name of the control socket among those that are handed over. Others have their addresses.
+const CONTROL: &str = "control";
+
+/// The name of the interface of routes among the descriptors that are handed over: another process can go on with it if it
+/// has the same name and table.
+fn of_routes(config: &Config) -> Option<String> {
+    let announce = config.announce()?.get_ref();
+    Some(format!("routes {} {}", announce.interface.get_ref(), announce.table.get_ref()))
+}
+
+/// What is handed over besides the sockets that are served.
+pub(super) struct Handed<'a> {
+    pub(super) config: &'a Config,
+    pub(super) secret: [u8; 16],
+    pub(super) pool: Option<PoolMemory>,
+    pub(super) routes: Option<&'a Routes>,
+}
+
+/// What another process needs to take over.
+fn leaving(
+    bound: &Bound,
+    metrics: Option<&Metrics>,
+    Handed { config, secret, pool, routes }: Handed<'_>,
+) -> io::Result<Arc<Leaving>> {
+    let mut listeners = vec![(CONTROL.to_owned(), bound.duplicate()?)];
+    if let (Some(routes), Some(name)) = (routes, of_routes(config)) {
+        listeners.push((name, routes.duplicate()?));
+    }
+    if let Some(metrics) = metrics
+        && let Some(fd) = metrics.duplicate()?
+    {
+        listeners.push((metrics.address().to_string(), fd));
+    }
+    Ok(Arc::new(Leaving::new(secret, listeners, pool)))
 }
 
 /// The control socket of the arguments cannot be opened: wrong use, unless descriptors, memory or the disk are
@@ -103,7 +169,11 @@ fn unbound(error: ControlError) -> Stop {
 }
 
 /// Creates the interface of the routes to VIPs, if the configuration announces them.
-pub(super) fn routes(config: &Config, args: &Args) -> Result<Option<Routes>, Stop> {
+pub(super) fn routes(
+    config: &Config,
+    args: &Args,
+    running: Option<&mut Running>,
+) -> Result<Option<Routes>, Stop> {
     let Some(announce) = config.announce() else { return Ok(None) };
     let (span, announce) = (announce.span(), announce.get_ref());
     if args.drop_all_capabilities {
@@ -111,7 +181,12 @@ pub(super) fn routes(config: &Config, args: &Args) -> Result<Option<Routes>, Sto
         return Err(bad_input(config.error(span, what, "leave out the one or the other")));
     }
     let (name, table) = (announce.interface.get_ref(), *announce.table.get_ref());
-    let routes = Routes::open(name, table).map_err(|error| {
+    let inherited = running.and_then(|running| running.listener(&of_routes(config)?));
+    let opened = match inherited {
+        Some(tun) => Routes::adopt(tun, name, table),
+        None => Routes::open(name, table),
+    };
+    let routes = opened.map_err(|error| {
         let fix = match Errno::from_io_error(&error) {
             Some(Errno::BUSY) => "another instance uses it, or an interface has that name: write another 'interface' in [balance.announce]",
             Some(Errno::PERM | Errno::ACCESS) => "CAP_NET_ADMIN is needed: start flowyard as root",

@@ -20,6 +20,7 @@ mod proxied;
 mod servers;
 mod site;
 mod tunnel;
+mod upgraded;
 
 use flowyard_testkit::harness::Need;
 
@@ -41,4 +42,5 @@ flowyard_testkit::tests! {
     mod modes,
     mod next_hops,
     mod proxied,
+    mod upgraded,
 }

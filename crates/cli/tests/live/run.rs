@@ -6,6 +6,7 @@ mod killed;
 mod openflow;
 mod order;
 mod programs;
+mod take_over;
 mod uplink;
 
 flowyard_testkit::tests! {
@@ -14,5 +15,6 @@ flowyard_testkit::tests! {
     mod openflow,
     mod order,
     mod programs,
+    mod take_over,
     mod uplink,
 }

@@ -70,6 +70,32 @@ impl Live {
         Self { child, folder }
     }
 
+    /// Lets another process take over, and waits until this one has ended. Returns its counters, which must balance.
+    pub(crate) fn upgrade(&mut self, net: &Net, args: &[&str]) -> Value {
+        let path = |name: &str| self.folder.path().join(name);
+        // Each process has files of its own.
+        for name in ["out", "err"] {
+            std::fs::rename(path(name), path(&format!("{name}.old"))).unwrap();
+        }
+        let file = |name: &str| std::fs::File::create(path(name)).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["run", "y.toml", "--json", "--take-over"]).args(args);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        flowyard_livekit::sys::within(&mut command, &net.0);
+        let next = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        let mut old = std::mem::replace(&mut self.child, next);
+        let mut status = None;
+        wait_until("the take-over", || {
+            assert!(self.is_alive(), "{}\n{}", self.said("err"), self.said("err.old"));
+            status = old.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success(), "{}", self.said("err.old"));
+        let counters: Value = serde_json::from_str(&self.said("out.old")).unwrap();
+        assert_eq!(counters["balanced"], true, "{counters:#}");
+        counters
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status().unwrap();

@@ -65,12 +65,7 @@ impl Conn {
     #[must_use]
     #[inline]
     pub const fn state(&self) -> State {
-        match self.marks & STATE {
-            0 => State::Opening,
-            1 => State::Open,
-            2 => State::Closing,
-            _ => State::Datagrams,
-        }
+        State::of_marks(self.marks & STATE)
     }
 
     #[inline]

@@ -25,7 +25,7 @@ const fn short(hash: u64) -> u32 {
 
 /// The hash by which the index places an entry.
 #[inline]
-const fn spread(short: u32) -> u64 {
+pub(super) const fn spread(short: u32) -> u64 {
     (short as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -33,7 +33,7 @@ const fn spread(short: u32) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Ports {
     /// `None` if the balancer has no local addresses.
-    index: Option<Index>,
+    pub(super) index: Option<Index>,
 }
 
 impl Ports {

@@ -32,6 +32,18 @@ impl State {
         }
     }
 
+    /// The state in the lowest two bits of the marks of an entry.
+    #[must_use]
+    #[inline]
+    pub(super) const fn of_marks(marks: u8) -> Self {
+        match marks & 3 {
+            0 => Self::Opening,
+            1 => Self::Open,
+            2 => Self::Closing,
+            _ => Self::Datagrams,
+        }
+    }
+
     /// The next state after a packet with these TCP flags (0 if it is not TCP).
     #[must_use]
     #[inline]
@@ -88,6 +100,12 @@ impl Timeouts {
             State::Datagrams => self.datagrams,
             _ => self.opening,
         }
+    }
+
+    /// The longest of them.
+    #[must_use]
+    pub fn longest(&self) -> Nanos {
+        self.opening.max(self.open).max(self.closing).max(self.datagrams)
     }
 
     /// The timeout of an established connection in `state`.

@@ -1,6 +1,6 @@
 //! Data of the control plane.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU32;
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
+use crate::handed::{HandedBackend, Places};
 use crate::plan::Plan;
 use crate::service::{Backend, Service};
 
@@ -95,5 +96,46 @@ pub(super) fn name(service: &Service, backend: &Backend) -> Name {
         backend: backend.name.clone(),
         addr: backend.addr,
         port: backend.port,
+    }
+}
+
+impl Control {
+    /// The states of all backends, for another process.
+    pub(crate) fn handed(&self, now: Nanos) -> impl Iterator<Item = HandedBackend> + '_ {
+        let ago = move |then: Nanos| now.saturating_sub(then);
+        self.known.iter().map(move |(name, known)| HandedBackend {
+            service: name.service.clone(),
+            backend: name.backend.clone(),
+            addr: name.addr,
+            port: name.port,
+            id: known.id,
+            is_up: known.is_up,
+            changed_ago: ago(known.changed),
+            since_ago: known.since.map(ago),
+            weight: known.weight,
+            drained: known.drained,
+        })
+    }
+
+    /// Continues with the states of another process, for the backends that are the same. Returns where their connections
+    /// belong. Backends without a health check stay up.
+    pub(crate) fn inherit(&mut self, all: &[HandedBackend], now: Nanos) -> Places {
+        let mut places = Places::new();
+        let checked: HashSet<String> =
+            self.services.iter().filter(|s| s.check.is_some()).map(|s| s.name.clone()).collect();
+        for one in all {
+            let (service, backend) = (one.service.clone(), one.backend.clone());
+            let name = Name { service, backend, addr: one.addr, port: one.port };
+            let Some(known) = self.known.get_mut(&name) else { continue };
+            known.is_up = one.is_up || !checked.contains(&one.service);
+            known.changed = now.saturating_sub(one.changed_ago);
+            // The clock of this process may be younger than the slow start, which has then long ended.
+            known.since = one.since_ago.map(|ago| now.saturating_sub(ago));
+            (known.weight, known.drained) = (one.weight, one.drained);
+            let number = self.totals.get(&one.service).map_or(u16::MAX, |totals| totals.number);
+            places.insert(one.id, (known.id, number));
+        }
+        self.remake(now);
+        places
     }
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::handed::{self, Places};
 use crate::health::Change;
 use crate::{BadService, Conns, Control, Plan, Service, ServiceState, Unknown};
 use flowyard_frame::Nanos;
@@ -33,6 +34,8 @@ pub struct Hub {
     reports: Mutex<BTreeMap<u32, Report>>,
     /// For packets of no service: the port by which they leave, by the port at which they came in.
     pass: OnceLock<Vec<Option<u16>>>,
+    /// Where the connections of the process belong that this one has taken over from.
+    inherited: OnceLock<Arc<Places>>,
 }
 
 /// The connection table of each core.
@@ -73,6 +76,7 @@ impl Hub {
             conns: Mutex::default(),
             reports: Mutex::default(),
             pass: OnceLock::new(),
+            inherited: OnceLock::new(),
         }
     }
 
@@ -202,6 +206,11 @@ impl Hub {
         lock(&self.conns).clone()
     }
 
+    /// Where the connections of another process belong here.
+    pub(super) fn inherited(&self) -> Arc<Places> {
+        self.inherited.get().cloned().unwrap_or_default()
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Control) -> T) -> T {
         let mut inner = lock(&self.inner);
         let before = inner.control.plan();
@@ -227,6 +236,22 @@ impl ControlPlane for Hub {
     /// Advances slow starts.
     fn tick(&self, now: Nanos) {
         self.change(|control| control.tick(now));
+    }
+
+    fn kind(&self) -> &'static str {
+        handed::KIND
+    }
+
+    fn hand_over(&self, now: Nanos) -> Option<(&'static str, Vec<u8>)> {
+        let all: Vec<_> = lock(&self.inner).control.handed(now).collect();
+        Some((handed::KIND, handed::write(&all)))
+    }
+
+    fn go_on(&self, state: &[u8], now: Nanos) -> Result<(), String> {
+        let all = handed::read(state)?;
+        let places = self.change(|control| control.inherit(&all, now));
+        let _once = self.inherited.set(Arc::new(places)); // before any core runs, and once
+        Ok(())
     }
 }
 

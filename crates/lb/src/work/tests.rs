@@ -327,6 +327,7 @@ mod directory;
 mod errors;
 mod flood;
 mod front;
+mod handed;
 mod marks;
 mod operate;
 mod ports;

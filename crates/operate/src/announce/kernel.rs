@@ -51,7 +51,7 @@ pub struct Routes {
     index: u32,
     table: u32,
     /// The descriptor that keeps the interface.
-    _tun: File,
+    tun: File,
 }
 
 impl Routes {
@@ -60,14 +60,33 @@ impl Routes {
     /// # Errors
     /// Those of [`flowyard_ports::tap::tun`], and those of rtnetlink.
     pub fn open(name: &str, table: u32) -> io::Result<Self> {
-        let tun = flowyard_ports::tap::tun(name)?;
+        let routes = Self::of(flowyard_ports::tap::tun(name)?, name, table)?;
+        routes.ask(&up(routes.index))?;
+        Ok(routes)
+    }
+
+    /// Continues with the interface `name` of another process, and its routes.
+    ///
+    /// # Errors
+    /// Those of rtnetlink.
+    pub fn adopt(tun: OwnedFd, name: &str, table: u32) -> io::Result<Self> {
+        Self::of(File::from(tun), name, table)
+    }
+
+    /// A duplicate of the descriptor that keeps the interface.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.tun.try_clone().map(OwnedFd::from)
+    }
+
+    fn of(tun: File, name: &str, table: u32) -> io::Result<Self> {
         let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
         // NETLINK_ROUTE is 0, the default.
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&socket, name)?;
-        let routes = Self { socket, index, table, _tun: tun };
-        routes.ask(&up(index))?;
-        Ok(routes)
+        Ok(Self { socket, index, table, tun })
     }
 
     fn ask(&self, message: &[u8]) -> io::Result<()> {

@@ -97,6 +97,25 @@ impl Metrics {
         Ok(Self { address, listener: Some(listener), stop: None, thread: None })
     }
 
+    /// Continues with the listening socket of the process that is taken over.
+    ///
+    /// # Errors
+    /// It is no listening socket.
+    pub fn adopt(listener: OwnedFd) -> io::Result<Self> {
+        let listener = TcpListener::from(listener);
+        let address = listener.local_addr()?;
+        Ok(Self { address, listener: Some(listener), stop: None, thread: None })
+    }
+
+    /// A duplicate of the listening socket, before it is served.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        let duplicate = self.listener.as_ref().map(TcpListener::try_clone).transpose()?;
+        Ok(duplicate.map(OwnedFd::from))
+    }
+
     /// The address on which the server listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {

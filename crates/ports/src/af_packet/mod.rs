@@ -79,6 +79,21 @@ impl Sender {
         Ok(Self { fd, has_header })
     }
 
+    /// Continues with the socket of another process, for frames with offloads that are left to the kernel if `carries`
+    /// has any.
+    #[must_use]
+    pub const fn adopt(fd: OwnedFd, carries: Carries) -> Self {
+        Self { fd, has_header: carries.csum() }
+    }
+
+    /// A duplicate of its descriptor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
     /// Whether the socket is still bound to the interface with this index. A call that fails is no
     /// evidence that it is not.
     #[must_use]

@@ -113,6 +113,49 @@ impl Ring {
         Ok(rings)
     }
 
+    /// Continues with the ring of another process, which has the geometry of [`Ring::geometry`] there.
+    ///
+    /// # Errors
+    /// The descriptor is not a ring of this geometry.
+    pub fn adopt(fd: OwnedFd, [size, slot]: [usize; 2]) -> io::Result<Self> {
+        if slot < 64 || !slot.is_multiple_of(16) || size < slot || !size.is_multiple_of(slot) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let slots = Slots::new(Mapping::new(&fd, size, 0)?, slot);
+        Ok(Self { fd: Arc::new(fd), slots, slot: 0, found: None, long: vec![0; LONGEST].into() })
+    }
+
+    /// The sizes in bytes of the ring and of one of its slots.
+    #[must_use]
+    pub fn geometry(&self) -> [usize; 2] {
+        [self.slots.bytes_in_all(), self.slots.slot_bytes()]
+    }
+
+    /// A duplicate of its descriptor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// The slot that is read next; `None` if its frame has been taken out of the kernel already, which is the case for a
+    /// frame longer than a slot.
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        let is_taken = self.found.is_some_and(|found| found.is_long);
+        (!is_taken).then_some(self.slot as u64)
+    }
+
+    /// Reads next from `slot`; returns whether there is such a slot.
+    pub fn go_on(&mut self, slot: u64) -> bool {
+        let exists = (slot as usize) < self.slots.count();
+        if exists {
+            (self.slot, self.found) = (slot as usize, None);
+        }
+        exists
+    }
+
     fn one(interface: &Interface, settings: Settings) -> Result<Self, OpenError> {
         let fd = packet_socket()?;
         let doing = format!("af_packet on '{}'", interface.name);

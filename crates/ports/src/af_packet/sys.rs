@@ -31,6 +31,14 @@ impl Slots {
         Self { map, size }
     }
 
+    pub(super) const fn bytes_in_all(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) const fn slot_bytes(&self) -> usize {
+        self.size
+    }
+
     pub(super) const fn count(&self) -> usize {
         self.map.len() / self.size
     }

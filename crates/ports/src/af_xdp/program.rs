@@ -23,7 +23,9 @@ pub struct Program {
     /// Dropped first, so that no further frames are redirected.
     link: OwnedFd,
     map: OwnedFd,
-    _programs: (OwnedFd, Option<Before>),
+    /// Those that it was attached with, and one in front; `None` if another process has attached it, then the link keeps
+    /// the program.
+    _programs: Option<(OwnedFd, Option<Before>)>,
     attached: Attached,
 }
 
@@ -110,8 +112,22 @@ impl Program {
             }
             Err(_) => (attach(GENERIC).map_err(|e| refused(interface, &e))?, Attached::Generic),
         };
-        let _programs = (program, before);
+        let _programs = Some((program, before));
         Ok(Self { link, map, _programs, attached })
+    }
+
+    /// Continues with the program that another process has attached, by its link and its map of sockets.
+    #[must_use]
+    pub const fn adopt(link: OwnedFd, map: OwnedFd, attached: Attached) -> Self {
+        Self { link, map, _programs: None, attached }
+    }
+
+    /// Duplicates of the descriptors of its link and of its map.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<[OwnedFd; 2]> {
+        Ok([self.link.try_clone()?, self.map.try_clone()?])
     }
 
     /// Where it runs.

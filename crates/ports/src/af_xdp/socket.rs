@@ -56,6 +56,29 @@ pub struct Socket {
     _umem: Umem,
 }
 
+/// The rings of a socket.
+struct Rings {
+    fill: Ring<u64>,
+    rx: Ring<RawDesc>,
+    tx: Ring<RawDesc>,
+    completion: Ring<u64>,
+}
+
+impl Rings {
+    /// Maps them; each has `frames` entries.
+    fn map(fd: &OwnedFd, frames: u32) -> io::Result<Self> {
+        let at: xdp_mmap_offsets = sys::get(fd, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+        let page = |offset: u64| offset as i64;
+        let completed = page(libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+        Ok(Self {
+            fill: Ring::map(fd, frames, &at.fr, page(libc::XDP_UMEM_PGOFF_FILL_RING))?,
+            rx: Ring::map(fd, frames, &at.rx, libc::XDP_PGOFF_RX_RING)?,
+            tx: Ring::map(fd, frames, &at.tx, libc::XDP_PGOFF_TX_RING)?,
+            completion: Ring::map(fd, frames, &at.cr, completed)?,
+        })
+    }
+}
+
 impl Socket {
     /// Binds a socket to `queue` of `interface` and registers `umem`. It receives no frames until
     /// the interface's program redirects them here ([`super::Program::set`]).
@@ -119,13 +142,7 @@ impl Socket {
         ] {
             sys::set(&fd, SOL_XDP, ring, &frames)?;
         }
-        let at: xdp_mmap_offsets = sys::get(&fd, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
-        let page = |offset: u64| offset as i64;
-        let fill = Ring::map(&fd, frames, &at.fr, page(libc::XDP_UMEM_PGOFF_FILL_RING))?;
-        let completed = page(libc::XDP_UMEM_PGOFF_COMPLETION_RING);
-        let completion = Ring::map(&fd, frames, &at.cr, completed)?;
-        let rx = Ring::map(&fd, frames, &at.rx, libc::XDP_PGOFF_RX_RING)?;
-        let tx = Ring::map(&fd, frames, &at.tx, libc::XDP_PGOFF_TX_RING)?;
+        let rings = Rings::map(&fd, frames)?;
         let address = sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
@@ -134,10 +151,45 @@ impl Socket {
             ..sys::zeroed()
         };
         sys::bind(&fd, &address)?;
+        Self::bound(fd, rings, umem)
+    }
+
+    fn bound(fd: OwnedFd, rings: Rings, umem: &Umem) -> io::Result<Self> {
+        let Rings { fill, rx, tx, completion } = rings;
         let options: libc::xdp_options = sys::get(&fd, SOL_XDP, libc::XDP_OPTIONS)?;
         let is_zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         let _umem = umem.clone();
         Ok(Self { fill, rx, tx, completion, is_zero_copy, dropped: 0, fd, _umem })
+    }
+
+    /// Continues with a bound socket of another process, whose rings have `frames` entries and which has registered the
+    /// memory of `umem`. The rings are read and written from [`Socket::go_on`] on.
+    ///
+    /// # Errors
+    /// The kernel does not map the rings of bound sockets (before Linux 6.4).
+    pub fn adopt(fd: OwnedFd, umem: &Umem, frames: u32) -> io::Result<Self> {
+        if !frames.is_power_of_two() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let rings = Rings::map(&fd, frames)?;
+        Self::bound(fd, rings, umem)
+    }
+
+    /// Goes on where the other process has stopped.
+    pub fn go_on(&mut self) {
+        self.fill.go_on_producing();
+        self.rx.go_on_consuming();
+        self.tx.go_on_producing();
+        self.completion.go_on_consuming();
+        let _counted = self.drops(); // the other process has counted them
+    }
+
+    /// A duplicate of its descriptor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// Whether the adapter writes into the memory directly.

@@ -86,6 +86,20 @@ impl<T: Plain> Ring<T> {
         Ok(Self { map, offsets, entries, mask: size - 1, mine: 0, theirs: 0, kind: PhantomData })
     }
 
+    /// Goes on as the producer, where another process has stopped.
+    pub(super) fn go_on_producing(&mut self) {
+        (self.mine, self.theirs) = (self.index(0), self.index(1));
+    }
+
+    /// Goes on as the consumer, where another process has stopped.
+    pub(super) fn go_on_consuming(&mut self) {
+        (self.mine, self.theirs) = (self.index(1), self.index(0));
+    }
+
+    fn index(&self, at: usize) -> u32 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
     fn word(&self, at: usize) -> &AtomicU32 {
         // SAFETY: inside the mapping and aligned, as checked in `map`; both sides access it
         // atomically.

@@ -33,6 +33,18 @@ impl Carries {
         Self { csum, tso: csum && tso, uso: csum && uso }
     }
 
+    /// As a number, for another process.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.csum as u64 | (self.tso as u64) << 1 | (self.uso as u64) << 2
+    }
+
+    /// Of the number that [`Carries::bits`] gives.
+    #[must_use]
+    pub const fn of_bits(bits: u64) -> Self {
+        Self::new(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)
+    }
+
     /// Whether frames with partial checksums are passed on.
     #[must_use]
     pub const fn csum(self) -> bool {

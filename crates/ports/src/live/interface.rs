@@ -43,19 +43,22 @@ impl Interface {
     }
 
     /// Sets the interface up, with the given MTU and hardware address, if any. The settings remain
-    /// when the program ends.
+    /// when the program ends. What is as wanted already is not set again: a new address makes the host
+    /// forget its neighbours, even if it is the old one.
     ///
     /// # Errors
     /// The error of the kernel.
     pub fn set_up(&self, mtu: Option<u32>, mac: Option<[u8; 6]>) -> io::Result<()> {
         let control = control()?;
         let request = Request::new(&self.name).ok_or(io::ErrorKind::NotFound)?;
-        if let Some([a, b, c, d, e, f]) = mac {
+        if let Some(mac @ [a, b, c, d, e, f]) = mac
+            && mac_address(&self.name) != Some(mac)
+        {
             let [x, y] = libc::ARPHRD_ETHER.to_ne_bytes();
             let mut request = request.with(&[x, y, a, b, c, d, e, f]);
             sys::ask(&control, libc::SIOCSIFHWADDR as _, &mut request)?;
         }
-        if let Some(mtu) = mtu {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu != self.mtu) {
             let mut request = request.with(&mtu.to_ne_bytes());
             sys::ask(&control, libc::SIOCSIFMTU as _, &mut request)?;
         }

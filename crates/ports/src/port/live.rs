@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_pool::Pool;
-use flowyard_yard::port::{Halves, Received, Rx, Tx};
+use flowyard_yard::port::{Descriptors, Halves, Received, Rx, Tx};
 
 use super::Finish;
 use crate::live::{Carries, OpenError};
@@ -31,6 +31,7 @@ use crate::{af_packet, tap};
 
 mod calls;
 mod device;
+mod inherit;
 mod linux;
 mod long;
 mod packet;
@@ -64,6 +65,22 @@ impl Rx for LiveRx {
     fn remarks(&self) -> Vec<String> {
         lock(&self.0).remarks()
     }
+
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        lock(&self.0).descriptors()
+    }
+
+    fn pause(&mut self, paused: bool) {
+        lock(&self.0).pause(paused);
+    }
+
+    fn position(&mut self) -> Option<Vec<u64>> {
+        lock(&self.0).position()
+    }
+
+    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
+        lock(&self.0).go_on(position, pool)
+    }
 }
 
 struct LiveTx(Shared);
@@ -87,20 +104,38 @@ impl Tx for LiveTx {
 /// # Errors
 /// What failed, and how to fix it.
 pub fn open(port: &LivePort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, OpenError> {
-    open_on(&linux::Linux, port, pool, log)
+    open_on(&linux::Linux, port, None, pool, log)
+}
+
+/// As [`open`], with the descriptors of a running process that has this port, by core. Nothing is received before
+/// [`Rx::go_on`].
+///
+/// # Errors
+/// The descriptors do not fit the port.
+pub fn take_over(
+    port: &LivePort,
+    descriptors: Vec<Descriptors>,
+    pool: &Pool,
+    log: &Log,
+) -> Result<Vec<Halves>, OpenError> {
+    open_on(&linux::Linux, port, Some(descriptors), pool, log)
 }
 
 fn open_on<S: System>(
     system: &S,
     port: &LivePort,
+    inherited: Option<Vec<Descriptors>>,
     pool: &Pool,
     log: &Log,
 ) -> Result<Vec<Halves>, OpenError> {
+    let inherited = inherited.map(|all| inherit::Inherited::of(port, all)).transpose()?;
     let place = Place { system, port, pool, log, progress: stall::Progress::new(port.cores) };
     let devices = match &port.kind {
-        LiveKind::AfPacket { settings, bypass } => packets(&place, *settings, *bypass),
-        LiveKind::AfXdp(xdp) => xdp::open(&place, xdp).map(|devices| (devices, Carries::NONE)),
-        LiveKind::Tap { settings, host_queue } => taps(&place, settings, host_queue),
+        LiveKind::AfPacket { settings, bypass } => packets(&place, (*settings, *bypass), inherited),
+        LiveKind::AfXdp(xdp) => {
+            xdp::open(&place, xdp, inherited).map(|devices| (devices, Carries::NONE))
+        }
+        LiveKind::Tap { settings, host_queue } => taps(&place, settings, host_queue, inherited),
     };
     let (devices, carries) = devices?;
     let halves = |device: Shared| {
@@ -113,19 +148,26 @@ fn open_on<S: System>(
 
 fn packets<S: System>(
     place: &Place<'_, S>,
-    port_settings: af_packet::Settings,
-    bypass: bool,
+    (port_settings, bypass): (af_packet::Settings, bool),
+    inherited: Option<inherit::Inherited>,
 ) -> Result<(Vec<Shared>, Carries), OpenError> {
     let system = place.system;
     let interface = system.find(&place.port.interface)?;
     let count = place.port.cores;
-    let rings = system.rings(&interface, count, port_settings)?;
+    let carries = place.port.carries;
+    let (rings, senders) = match inherited {
+        Some(inherited) => inherited.rings(system, carries)?,
+        None => {
+            let rings = system.rings(&interface, count, port_settings)?;
+            let senders = (0..count).map(|_| system.sender(&interface, bypass, carries));
+            (rings, senders.collect::<Result<_, _>>()?)
+        }
+    };
     let silencers = rings.iter().map(S::Ring::silencer).collect();
     let parts = Arc::new(parts::Parts::new(silencers));
     (0..)
-        .zip(rings)
-        .map(|(at, ring)| {
-            let sender = system.sender(&interface, bypass, place.port.carries)?;
+        .zip(rings.into_iter().zip(senders))
+        .map(|(at, (ring, sender))| {
             let settings = packet::Settings {
                 system: system.clone(),
                 number: place.port.number,
@@ -140,20 +182,25 @@ fn packets<S: System>(
             Ok(Arc::new(Mutex::new(packet::Packet::new(ring, sender, settings, monitor))) as Shared)
         })
         .collect::<Result<_, _>>()
-        .map(|devices| (devices, place.port.carries))
+        .map(|devices| (devices, carries))
 }
 
 fn taps<S: System>(
     place: &Place<'_, S>,
     port_settings: &tap::Settings,
     host_queue: &tap::HostQueue,
+    inherited: Option<inherit::Inherited>,
 ) -> Result<(Vec<Shared>, Carries), OpenError> {
     let (system, count) = (place.system, place.port.cores);
     let programs = system.programs(count, host_queue)?;
     let name = &place.port.interface;
-    let queues = system
-        .queues(name, count, &programs, place.port.carries)
-        .map_err(|error| tap::refused(name, &error))?;
+    let is_inherited = inherited.is_some();
+    let queues = match inherited {
+        Some(inherited) => (inherited.queues(system, place.port.carries)?, 0),
+        None => system
+            .queues(name, count, &programs, place.port.carries)
+            .map_err(|error| tap::refused(name, &error))?,
+    };
     // Those that the kernel knows of the ones that were asked for.
     let carries = queues.0.first().map_or(Carries::NONE, calls::Queue::carries);
     let interface = system.set_up(name, *port_settings)?;
@@ -163,7 +210,7 @@ fn taps<S: System>(
         .zip(tun::by_core(queues))
         .map(|(at, queue)| {
             let mut monitor = place.monitor(at, &interface, Some(|counts| counts.unsent))?;
-            if at == 0 && count > 1 && !programs.has_gate() {
+            if at == 0 && count > 1 && !programs.has_gate() && !is_inherited {
                 monitor.report(
                     "queues are opened one by one and the kernel moves flows between them, so flows \
                      may be reordered: grant the program CAP_BPF"

@@ -15,7 +15,7 @@
 use flowyard_frame::{Batch, LANES, Nanos};
 use flowyard_pool::{Meta, Pool};
 use flowyard_wire::{Offload, Verdict, Verdicts};
-use flowyard_yard::port::{Received, Rx};
+use flowyard_yard::port::{Descriptors, Received, Rx};
 
 /// The receiving half of a port, with verified checksums.
 pub struct Verify {
@@ -79,6 +79,22 @@ impl Rx for Verify {
 
     fn failure(&self) -> Option<String> {
         self.inner.failure()
+    }
+
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        self.inner.descriptors()
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.inner.pause(paused);
+    }
+
+    fn position(&mut self) -> Option<Vec<u64>> {
+        self.inner.position()
+    }
+
+    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
+        self.inner.go_on(position, pool)
     }
 }
 

@@ -125,6 +125,22 @@ impl Queue {
         Ok((std::iter::once(first).chain(more).collect(), gone))
     }
 
+    /// Continues with the queue of another process, which carried the unfinished frames of `carries` there.
+    #[must_use]
+    pub fn adopt(fd: OwnedFd, carries: Carries) -> Self {
+        let file = File::from(fd);
+        let home = sys::namespace(&file);
+        Self { file: Arc::new(file), home, carries }
+    }
+
+    /// A duplicate of its descriptor.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone().map(OwnedFd::from)
+    }
+
     /// Whether the queue is still attached to the interface that has the name `name` in the
     /// namespace where it was attached, whatever its index. A call that fails is no evidence that it
     /// is not, except that the interface was deleted.

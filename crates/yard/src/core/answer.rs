@@ -4,6 +4,8 @@
 
 use flowyard_flow::learn::elephant::Seen;
 
+use flowyard_frame::Nanos;
+
 use super::Core;
 use super::parts::{LEARNT, MARKED, PROMOTED, RULES, USER};
 use crate::question::{Answer, Ask, Question, TableState, Tables};
@@ -11,7 +13,7 @@ use crate::question::{Answer, Ask, Question, TableState, Tables};
 impl Core {
     /// Answers, unless the caller has gone.
     #[cold]
-    pub(crate) fn answer(&mut self, ask: Ask) {
+    pub(crate) fn answer(&mut self, ask: Ask, now: Nanos) {
         let Ask { question, reply } = ask;
         let answer = match question {
             Question::Alive => Answer::Done,
@@ -34,6 +36,8 @@ impl Core {
                 Answer::Seen(Box::new(seen))
             }
             Question::Work(question) => Answer::Work(self.server.work.ask(&*question)),
+            Question::Descriptors => Answer::Descriptors(self.descriptors()),
+            Question::State => Answer::State(self.state(now)),
         };
         self.publish(); // the caller also expects current counters
         let _gone = reply.try_send((self.id, answer));

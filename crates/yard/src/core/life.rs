@@ -1,12 +1,14 @@
 //! Life of a core outside the walk: mail, accounting, stopping, dying.
 
+mod handed;
+
 use std::sync::Arc;
 
 use flowyard_flow::table::marked::Named;
 use flowyard_flow::table::{Marked, Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
-use super::parts::{Bin, LEARNT, MARKED, PROMOTED, RULES, USER, order_behind};
+use super::parts::{Bin, Handover, LEARNT, MARKED, PROMOTED, RULES, USER, order_behind};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
@@ -74,6 +76,13 @@ impl Core {
     pub fn has_ended(&self) -> bool {
         let Entry { ports, waiting, hold, .. } = &self.entry;
         ports.is_empty() && waiting.is_empty() && hold.is_empty()
+    }
+
+    /// Whether another process has taken over.
+    #[must_use]
+    #[inline]
+    pub(crate) fn has_left(&self) -> bool {
+        self.entry.handover == Handover::Left
     }
 
     /// Whether received frames wait for capacity in a queue, so that it receives no more.
@@ -197,7 +206,7 @@ impl Core {
                 }
             }
             Message::Reload(reload) => self.reload(&reload, now),
-            Message::Ask(ask) => self.answer(*ask),
+            Message::Ask(ask) => self.answer(*ask, now),
             Message::Control(message) => {
                 let Self { server, to_ports, .. } = self;
                 server
@@ -205,12 +214,17 @@ impl Core {
                     .control(&message, now, &mut |port, data| to_ports.inject(port, data, now));
             }
             Message::Stop => self.stop(),
+            Message::Pause(paused) => self.pause(paused),
+            Message::Leave => self.entry.handover = Handover::Left,
         }
     }
 
     /// Lets the work send frames of its own.
     #[inline]
     pub(super) fn speak(&mut self, now: Nanos) -> u32 {
+        if self.entry.handover != Handover::Runs {
+            return 0;
+        }
         let Self { server, to_ports, .. } = self;
         server.work.speak(now, &mut |port, bytes| to_ports.send(port, bytes, now))
     }
@@ -343,7 +357,7 @@ impl Core {
     }
 
     /// Whether no frame is in the core, its queues or its ports.
-    fn is_clear(&mut self) -> bool {
+    pub(crate) fn is_clear(&mut self) -> bool {
         let Self { entry, server, exits, places, .. } = self;
         let is_done = |place: &crate::Place| place.queue.head() >= place.queue.tail();
         entry.waiting.is_empty()

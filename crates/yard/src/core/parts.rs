@@ -95,6 +95,20 @@ pub(crate) struct Entry {
     pub(crate) pressed: bool,
     /// Where frames stay with the core that received them: what it does when it is overloaded.
     pub(crate) rebalance: Option<Rebalance>,
+    /// Whether another process takes over.
+    pub(crate) handover: Handover,
+}
+
+/// The steps of a hand-over to another process: see [`crate::handover`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Handover {
+    /// There is none.
+    #[default]
+    Runs,
+    /// The ports are paused.
+    Paused,
+    /// The other process has taken over.
+    Left,
 }
 
 /// Where frames are worked on.

@@ -201,6 +201,13 @@ fn routers_follow_the_balancers() {
     let mut kept = connect(&site);
     let short = Short::start(&site);
 
+    // An upgrade: the routes stay.
+    one.upgrade(&site);
+    assert_eq!(paths(&site), [vec![1, 2, 3], vec![1, 2, 3]]);
+    wait_until("the state of the announcements", || announced(&one) == [true, true]);
+    assert!(!one.said().contains("withdrawn"), "{}", one.said());
+    assert_eq!((broken(&mut kept), paths(&site)), (0, [vec![1, 2, 3], vec![1, 2, 3]]));
+
     // By hand: routers send nothing to the balancer, which goes on.
     one.lb(&["withdraw"]);
     let withdrawn = until_paths(&site, &birds, &[2, 3]);

@@ -235,6 +235,13 @@ impl Balancer {
         });
     }
 
+    /// Lets another process of the same configuration take over.
+    pub(crate) fn upgrade(&mut self, site: &Site) -> Value {
+        let net = &site.balancers[self.config.number - 1];
+        self.changes = 0; // in the log of the new process
+        self.live.upgrade(net, &["--control", SOCKET])
+    }
+
     /// Turns new connections for backend `n` off, or on again.
     pub(crate) fn drain(&mut self, n: usize, drain: bool) {
         self.change(|config| {

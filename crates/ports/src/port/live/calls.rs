@@ -17,6 +17,7 @@
 //! Thread-safety: a descriptor is used by one thread at a time, a system by all.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use flowyard_pool::Umem;
 use flowyard_wire::Offload;
@@ -80,6 +81,21 @@ pub(super) trait System: Clone + Send + Sync + 'static {
         ahead: Option<&dyn Ahead>,
     ) -> Result<Self::Program, OpenError>;
 
+    /// Continues with a ring of another process; see [`Ring::duplicate`].
+    fn adopt_ring(&self, fd: OwnedFd, geometry: [usize; 2]) -> io::Result<Self::Ring>;
+
+    /// Continues with a socket of another process that transmits.
+    fn adopt_sender(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Sender>;
+
+    /// Continues with a queue of another process.
+    fn adopt_queue(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Queue>;
+
+    /// Continues with a socket of another process, whose rings have `frames` entries.
+    fn adopt_socket(&self, fd: OwnedFd, umem: &Umem, frames: u32) -> io::Result<Self::Socket>;
+
+    /// Continues with a program of another process: its link and its map.
+    fn adopt_program(&self, fds: [OwnedFd; 2], attached: Attached) -> io::Result<Self::Program>;
+
     /// Binds a socket to `queue` of `on`.
     fn socket(
         &self,
@@ -113,6 +129,12 @@ pub(super) trait Ring: Send {
     fn clear(&mut self);
     /// Frames that are in the ring remain.
     fn silencer(&self) -> Silencer;
+    /// A duplicate of its descriptor, and the sizes of the ring and of a slot in bytes.
+    fn duplicate(&self) -> io::Result<(OwnedFd, [usize; 2])>;
+    /// The slot that is read next; `None` in the middle of a frame.
+    fn position(&self) -> Option<u64>;
+    /// Reads next from `slot`; returns whether there is such a slot.
+    fn go_on(&mut self, slot: u64) -> bool;
 }
 
 /// The transmitting half of an AF_PACKET port.
@@ -124,6 +146,8 @@ pub(super) trait Sender: Send {
     ) -> (usize, Option<io::Error>);
     /// As [`Ring::clear`].
     fn clear(&mut self);
+    /// A duplicate of its descriptor.
+    fn duplicate(&self) -> io::Result<OwnedFd>;
 }
 
 /// A queue of a TAP interface.
@@ -142,6 +166,8 @@ pub(super) trait Queue: Send {
     fn silencer(&self) -> Silencer;
     /// Removes the programs that keep frames of the host from the queues.
     fn unfilter(&mut self);
+    /// A duplicate of its descriptor.
+    fn duplicate(&self) -> io::Result<OwnedFd>;
 }
 
 /// An AF_XDP socket.
@@ -158,6 +184,10 @@ pub(super) trait Socket: Send {
     fn wake(&mut self) -> io::Result<u32>;
     fn complete(&mut self, into: &mut [u64]) -> usize;
     fn drops(&mut self) -> io::Result<u32>;
+    /// A duplicate of its descriptor.
+    fn duplicate(&self) -> io::Result<OwnedFd>;
+    /// Goes on where another process has stopped.
+    fn go_on(&mut self);
 }
 
 /// The XDP program of an interface.
@@ -169,4 +199,6 @@ pub(super) trait Program<S>: Send + Sync {
     fn detach(&self);
     fn set(&self, queue: u32, socket: &S) -> io::Result<()>;
     fn clear(&self, queue: u32);
+    /// Duplicates of its link and its map.
+    fn duplicate(&self) -> io::Result<[OwnedFd; 2]>;
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
-use flowyard_yard::port::{Received, refuse};
+use flowyard_yard::port::{Descriptors, Received, refuse};
 
 use super::calls::{Link, System};
 use super::plan::{LivePort, Log};
@@ -45,6 +45,18 @@ pub(super) trait Device: Send {
 
     /// Messages for the summary at the end of the run.
     fn remarks(&self) -> Vec<String>;
+
+    /// As `Rx::descriptors`.
+    fn descriptors(&mut self) -> Option<Descriptors>;
+
+    /// As `Rx::pause`.
+    fn pause(&mut self, paused: bool);
+
+    /// As `Rx::position`.
+    fn position(&mut self) -> Option<Vec<u64>>;
+
+    /// As `Rx::go_on`.
+    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool;
 }
 
 pub(super) type Shared = Arc<Mutex<dyn Device>>;

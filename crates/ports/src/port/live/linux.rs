@@ -16,6 +16,7 @@
 //! Thread-safety: as [`super::calls`].
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use flowyard_pool::Umem;
 
@@ -92,6 +93,30 @@ impl System for Linux {
         af_xdp::Program::attach(on, rules, ahead)
     }
 
+    fn adopt_ring(&self, fd: OwnedFd, geometry: [usize; 2]) -> io::Result<Self::Ring> {
+        af_packet::Ring::adopt(fd, geometry)
+    }
+
+    fn adopt_sender(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Sender> {
+        Ok(af_packet::Sender::adopt(fd, carries))
+    }
+
+    fn adopt_queue(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Queue> {
+        Ok(tap::Queue::adopt(fd, carries))
+    }
+
+    fn adopt_socket(&self, fd: OwnedFd, umem: &Umem, frames: u32) -> io::Result<Self::Socket> {
+        af_xdp::Socket::adopt(fd, umem, frames)
+    }
+
+    fn adopt_program(
+        &self,
+        [link, map]: [OwnedFd; 2],
+        attached: Attached,
+    ) -> io::Result<Self::Program> {
+        Ok(af_xdp::Program::adopt(link, map, attached))
+    }
+
     fn socket(
         &self,
         on: &Interface,
@@ -143,6 +168,18 @@ impl calls::Ring for af_packet::Ring {
             0
         })
     }
+
+    fn duplicate(&self) -> io::Result<(OwnedFd, [usize; 2])> {
+        Ok((Self::duplicate(self)?, self.geometry()))
+    }
+
+    fn position(&self) -> Option<u64> {
+        Self::position(self)
+    }
+
+    fn go_on(&mut self, slot: u64) -> bool {
+        Self::go_on(self, slot)
+    }
 }
 
 impl calls::Sender for af_packet::Sender {
@@ -160,6 +197,10 @@ impl calls::Sender for af_packet::Sender {
 
     fn clear(&mut self) {
         Self::clear(self);
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Self::duplicate(self)
     }
 }
 
@@ -193,6 +234,10 @@ impl calls::Queue for tap::Queue {
 
     fn unfilter(&mut self) {
         Self::unfilter(self);
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Self::duplicate(self)
     }
 }
 
@@ -244,6 +289,14 @@ impl calls::Socket for af_xdp::Socket {
         Self::complete(self, into)
     }
 
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Self::duplicate(self)
+    }
+
+    fn go_on(&mut self) {
+        Self::go_on(self);
+    }
+
     fn drops(&mut self) -> io::Result<u32> {
         Self::drops(self)
     }
@@ -264,6 +317,10 @@ impl calls::Program<af_xdp::Socket> for af_xdp::Program {
 
     fn set(&self, queue: u32, socket: &af_xdp::Socket) -> io::Result<()> {
         Self::set(self, queue, socket)
+    }
+
+    fn duplicate(&self) -> io::Result<[OwnedFd; 2]> {
+        Self::duplicate(self)
     }
 
     fn clear(&self, queue: u32) {

@@ -95,6 +95,11 @@ impl Long {
         self.is_refused = self.cut.is_none();
     }
 
+    /// Whether no frame is being cut.
+    pub(super) const fn is_clear(&self) -> bool {
+        self.cut.is_none() && !self.is_refused
+    }
+
     /// Receives segments of the gathered frame. Returns whether none is left.
     #[inline]
     pub(super) fn rest(

@@ -13,7 +13,7 @@ use super::device::{Device, HEADER, Monitor, News, refuse_all};
 use super::parts::Parts;
 use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_yard::DropReason;
-use flowyard_yard::port::{Received, refuse};
+use flowyard_yard::port::{Descriptors, Received, refuse};
 
 /// The parameters for opening the sockets.
 pub(super) struct Settings<S: System> {
@@ -43,6 +43,10 @@ pub(super) struct Packet<S: System> {
     lost: u32,
     /// The next time to read the kernel's counters.
     count_at: Nanos,
+    /// Only the frame that was begun is received.
+    is_paused: bool,
+    /// The life of the port whose descriptors another process has.
+    handed: Option<u64>,
 }
 
 /// Time between two readings of the kernel's counters.
@@ -55,7 +59,18 @@ impl<S: System> Packet<S> {
         settings: Settings<S>,
         monitor: Monitor<S::Link>,
     ) -> Self {
-        Self { ring, sender, settings, monitor, life: 0, segment: 0, lost: 0, count_at: 0 }
+        Self {
+            ring,
+            sender,
+            settings,
+            monitor,
+            life: 0,
+            segment: 0,
+            lost: 0,
+            count_at: 0,
+            is_paused: false,
+            handed: None,
+        }
     }
 
     #[inline]
@@ -98,6 +113,9 @@ impl<S: System> Packet<S> {
     #[inline]
     fn take(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos, got: &mut Received) -> bool {
         while into.len() < LANES {
+            if self.is_paused && self.segment == 0 && self.ring.position().is_some() {
+                return true;
+            }
             let Some(seen) = self.ring.peek() else { return true };
             if seen.is_empty() || seen.is_cut {
                 got.empty += u32::from(seen.is_empty());
@@ -189,8 +207,12 @@ impl<S: System> Packet<S> {
 
 impl<S: System> Device for Packet<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        self.attend(now);
         let mut got = Received::default();
+        if self.is_paused {
+            self.take(into, pool, now, &mut got);
+            return got;
+        }
+        self.attend(now);
         if now >= self.count_at {
             self.count_at = now + COUNT_EVERY;
             got.overrun = self.ring.drops().unwrap_or(0) + std::mem::take(&mut self.lost);
@@ -242,5 +264,29 @@ impl<S: System> Device for Packet<S> {
 
     fn remarks(&self) -> Vec<String> {
         self.monitor.reported.clone()
+    }
+
+    /// Its descriptors are the ring's and the sender's; its numbers are the sizes of the ring and of a slot, and what the
+    /// sender carries.
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        let (ring, [size, slot]) = self.ring.duplicate().ok()?;
+        let fds = vec![ring, self.sender.duplicate().ok()?];
+        let carries = self.settings.carries.bits();
+        self.handed = Some(self.life);
+        Some(Descriptors { fds, numbers: vec![size as u64, slot as u64, carries] })
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    fn position(&mut self) -> Option<Vec<u64>> {
+        let is_same = self.handed == Some(self.life) && self.monitor.fresh().is_none();
+        let is_between = self.segment == 0 && is_same;
+        self.ring.position().filter(|_| is_between).map(|slot| vec![slot])
+    }
+
+    fn go_on(&mut self, position: &[u64], _pool: &mut Pool) -> bool {
+        matches!(*position, [slot] if self.ring.go_on(slot))
     }
 }

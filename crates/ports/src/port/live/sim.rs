@@ -264,7 +264,7 @@ impl World {
     /// # Errors
     /// As [`super::open`].
     pub fn open(&self, port: &LivePort, pool: &Pool, log: &Log) -> Result<Vec<Halves>, OpenError> {
-        super::open_on(self, port, pool, log)
+        super::open_on(self, port, None, pool, log)
     }
 
     /// Creates the interface `name`, which is down, with `width` receive queues, and with this index

@@ -18,7 +18,7 @@ use super::long::Long;
 use super::parts::Parts;
 use flowyard_pool::{LONGEST, Meta, Pool};
 use flowyard_yard::DropReason;
-use flowyard_yard::port::{Received, refuse};
+use flowyard_yard::port::{Descriptors, Received, refuse};
 
 /// The parameters for attaching the queue.
 pub(super) struct Settings<S: System> {
@@ -53,6 +53,10 @@ pub(super) struct Tun<S: System> {
     dropped: u64,
     count_at: Nanos,
     long: Long,
+    /// Only the frame that was begun is received.
+    is_paused: bool,
+    /// The life of the port whose descriptors another process has.
+    handed: Option<u64>,
 }
 
 /// How long the frames of the old queue are waited for when the port is opened again.
@@ -80,6 +84,8 @@ impl<S: System> Tun<S> {
             dropped,
             count_at: 0,
             long: Long::default(),
+            is_paused: false,
+            handed: None,
         }
     }
 
@@ -184,7 +190,7 @@ impl<S: System> Tun<S> {
             if !self.long.rest(into, pool, meta, got) {
                 break;
             }
-            if into.len() == LANES {
+            if into.len() == LANES || self.is_paused {
                 break;
             }
             let Ok(mut frame) = pool.take(pool.longest(), meta) else { break };
@@ -263,6 +269,11 @@ fn described(header: [u8; Offload::VIRTIO_LEN], frame: &[u8]) -> Result<Offload,
 
 impl<S: System> Device for Tun<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        if self.is_paused {
+            let mut got = Received::default();
+            self.take(into, pool, now, &mut got);
+            return got;
+        }
         self.attend(now);
         let overrun = std::mem::take(&mut self.lost);
         let mut got = Received { overrun, ..Received::default() };
@@ -301,5 +312,27 @@ impl<S: System> Device for Tun<S> {
 
     fn remarks(&self) -> Vec<String> {
         self.monitor.reported.clone()
+    }
+
+    /// Its descriptor is the queue's; its number is what the queue carries.
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        let carries = self.queue.carries().bits();
+        self.handed = Some(self.life);
+        Some(Descriptors { fds: vec![self.queue.duplicate().ok()?], numbers: vec![carries] })
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    fn position(&mut self) -> Option<Vec<u64>> {
+        let is_same = self.handed == Some(self.life) && self.monitor.fresh().is_none();
+        (is_same && self.long.is_clear()).then(|| vec![self.dropped])
+    }
+
+    fn go_on(&mut self, position: &[u64], _pool: &mut Pool) -> bool {
+        let [dropped] = *position else { return false };
+        self.dropped = dropped; // what the interface dropped since then is counted here
+        true
     }
 }

@@ -16,81 +16,26 @@
 
 #![allow(unsafe_code, reason = "frames are created from buffers that the kernel returns")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use crate::af_xdp::{Attached, Desc, Rules, Umem};
-use crate::live::{Counts, Interface, OpenError, State, is_down, offload};
+use crate::af_xdp::{Attached, Desc};
+use crate::live::{Interface, OpenError, State, is_down, offload};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
+mod common;
 mod ledger;
+mod open;
 
+use self::common::{Bound, Common};
 use self::ledger::Ledger;
+pub(super) use self::open::open;
 use super::calls::{Program, Socket, System};
-use super::device::{Device, HEADER, Monitor, News, Place, Shared, refuse_all};
+use super::device::{Device, HEADER, Monitor, News, refuse_all};
 use super::plan::XdpPort;
 use flowyard_pool::{LONGEST_LENDABLE, Meta, Pool};
 use flowyard_yard::DropReason;
-use flowyard_yard::port::{Received, refuse};
-
-/// State shared by the cores of a port.
-struct Common<S: System> {
-    system: S,
-    port: XdpPort,
-    umem: Umem,
-    program: Mutex<Option<Arc<S::Program>>>,
-}
-
-impl<S: System> Common<S> {
-    /// The program on `interface`; the first caller attaches it. `old` is one whose socket is not
-    /// bound any more: it may be on another interface with the same index, in another namespace.
-    fn program(
-        &self,
-        interface: &Interface,
-        old: Option<&Arc<S::Program>>,
-    ) -> Result<Arc<S::Program>, OpenError> {
-        let mut held = self.program.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = &*held
-            && program.is_on(interface.index)
-            && !old.is_some_and(|old| Arc::ptr_eq(old, program))
-        {
-            return Ok(Arc::clone(program));
-        }
-        if let Some(program) = held.take() {
-            // It may still be attached, under another index, and there can be only one.
-            program.detach();
-        }
-        let program = Arc::new(self.system.program(
-            interface,
-            &self.port.rules,
-            self.port.ahead.as_deref(),
-        )?);
-        *held = Some(Arc::clone(&program));
-        Ok(program)
-    }
-
-    /// Detaches the program from an interface that was moved to another namespace.
-    fn release(&self) {
-        let mut held = self.program.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = held.take() {
-            program.detach();
-        }
-    }
-}
-
-/// A bound socket.
-struct Bound<S: System> {
-    socket: S::Socket,
-    program: Arc<S::Program>,
-    /// The index of the interface.
-    index: u32,
-}
-
-impl<S: System> Bound<S> {
-    fn is_bound(&self, index: u32) -> bool {
-        self.index == index && self.socket.is_bound() && self.program.is_on(index)
-    }
-}
+use flowyard_yard::port::{Descriptors, Received, refuse};
 
 struct Xdp<S: System> {
     common: Arc<Common<S>>,
@@ -108,6 +53,11 @@ struct Xdp<S: System> {
     is_stopped: bool,
     /// The interface is gone: the socket is closed when its frames were received.
     is_leaving: bool,
+    /// Nothing is received, and the rings of the kernel are left alone.
+    is_paused: bool,
+    /// How often the port was opened, and the number of the opening whose descriptors another process has.
+    openings: u64,
+    handed: Option<u64>,
 }
 
 /// Time between two readings of the kernel's counters.
@@ -115,45 +65,6 @@ const COUNT_EVERY: Nanos = 1_000_000;
 
 /// How often the kernel is woken in succession; in copy mode it takes 32 frames each time.
 const WAKES: usize = 4;
-
-pub(super) fn open<S: System>(
-    place: &Place<'_, S>,
-    port: &XdpPort,
-) -> Result<Vec<Shared>, OpenError> {
-    let interface = place.system.find(&place.port.interface)?;
-    let Some(umem) = place.pool.umem() else {
-        let what = "the pool's buffers cannot be lent to the kernel".into();
-        return Err(OpenError { what, fix: "remove 'buffer_bytes'".into() });
-    };
-    let (system, port) = (place.system.clone(), port.clone());
-    // With other rules, some frames that the interface counts are for the kernel, or are answered in front.
-    let takes_all = port.rules == Rules::All && port.ahead.is_none();
-    let counter = takes_all.then_some((|counts| counts.received) as fn(&Counts) -> u64);
-    let common = Arc::new(Common { system, port, umem, program: Mutex::new(None) });
-    let mut devices = Vec::new();
-    for at in 0..place.port.cores {
-        let mut xdp = Xdp {
-            common: Arc::clone(&common),
-            number: place.port.number,
-            queue: common.port.queues.get(at).copied().unwrap_or(at as u32),
-            monitor: place.monitor(at, &interface, counter)?,
-            bound: None,
-            out: Ledger {
-                bits: vec![0; place.pool.frames().div_ceil(64)].into(),
-                filled: 0,
-                sent: 0,
-            },
-            pool: place.pool.share(),
-            lost: 0,
-            count_at: 0,
-            is_stopped: false,
-            is_leaving: false,
-        };
-        xdp.bind(&interface, None)?;
-        devices.push(Arc::new(Mutex::new(xdp)) as Shared);
-    }
-    Ok(devices)
-}
 
 impl<S: System> Xdp<S> {
     /// Opens a socket on `interface`, fills it with buffers, and redirects frames to it. `old`: as
@@ -182,10 +93,35 @@ impl<S: System> Xdp<S> {
             Attached::Generic => "XDP program in generic mode",
         };
         self.monitor.report(format!("af_xdp on queue {}: {copies}, {runs}", self.queue));
+        self.openings += 1;
         self.bound = Some(Bound { socket, program, index: interface.index });
         self.fill(None);
         self.redirect(interface)?;
         self.inform(interface.is_up, interface.mtu);
+        Ok(())
+    }
+
+    /// Continues with the socket and the program of another process.
+    fn adopt(
+        &mut self,
+        interface: &Interface,
+        (socket, queue, program): (S::Socket, u32, S::Program),
+    ) -> Result<(), OpenError> {
+        if queue != self.queue {
+            return Err(OpenError {
+                what: format!(
+                    "'{}' uses queue {queue} in the running process and queue {} in the configuration",
+                    interface.name, self.queue
+                ),
+                fix: "stop the running process and start this configuration instead of taking over"
+                    .into(),
+            });
+        }
+        let mut held = self.common.program.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = Arc::clone(held.get_or_insert_with(|| Arc::new(program)));
+        drop(held);
+        self.openings += 1;
+        self.bound = Some(Bound { socket, program, index: interface.index });
         Ok(())
     }
 
@@ -344,6 +280,9 @@ impl<S: System> Xdp<S> {
 
 impl<S: System> Device for Xdp<S> {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        if self.is_paused {
+            return Received::default();
+        }
         self.attend(now);
         self.fill(Some(pool));
         self.wake();
@@ -470,6 +409,47 @@ impl<S: System> Device for Xdp<S> {
 
     fn remarks(&self) -> Vec<String> {
         self.monitor.reported.clone()
+    }
+
+    /// Its descriptors are the socket's, and the link's and the map's of the program; its numbers are the entries of a
+    /// ring, the queue, and where the program runs. A port with a program in front of its own cannot be handed over.
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        if self.common.port.ahead.is_some() {
+            return None;
+        }
+        let Bound { socket, program, .. } = self.bound.as_ref()?;
+        let [link, map] = program.duplicate().ok()?;
+        let attached = u64::from(program.attached() == Attached::Generic);
+        let frames = self.common.port.settings.frames.into();
+        let socket = socket.duplicate().ok()?;
+        self.handed = Some(self.openings);
+        Some(Descriptors {
+            fds: vec![socket, link, map],
+            numbers: vec![frames, self.queue.into(), attached],
+        })
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    /// How many of the lent buffers are to be received into and to be transmitted, and the words of the ledger.
+    fn position(&mut self) -> Option<Vec<u64>> {
+        if self.handed != Some(self.openings) || self.monitor.fresh().is_some() {
+            return None; // the socket was opened again
+        }
+        let mut numbers = vec![self.out.filled as u64, self.out.sent as u64];
+        numbers.extend(&self.out.bits);
+        Some(numbers)
+    }
+
+    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
+        let [filled, sent, words @ ..] = position else { return false };
+        let Some(Bound { socket, .. }) = &mut self.bound else { return false };
+        socket.go_on();
+        self.out = Ledger { bits: words.into(), filled: *filled as usize, sent: *sent as usize };
+        let is_same = self.out.bits.len() == pool.frames().div_ceil(64);
+        is_same && self.out.lent().all(|buffer| pool.claim(buffer))
     }
 }
 

@@ -3,12 +3,13 @@
 //! Thread-safety: as [`super`].
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use flowyard_pool::Umem;
 
 use super::{Device, World, packet, tun, xdp};
 use crate::af_packet::Settings;
-use crate::af_xdp::{self, Ahead, Rules};
+use crate::af_xdp::{self, Ahead, Attached, Rules};
 use crate::live::{Carries, Counts, Interface, OpenError, State as LinkState};
 use crate::port::live::calls::{Link, System};
 use crate::tap::{self, HostQueue, Programs};
@@ -108,6 +109,26 @@ impl System for World {
         _ahead: Option<&dyn Ahead>,
     ) -> Result<Self::Program, OpenError> {
         xdp::program(self, on)
+    }
+
+    fn adopt_ring(&self, _fd: OwnedFd, _geometry: [usize; 2]) -> io::Result<Self::Ring> {
+        Err(io::ErrorKind::Unsupported.into()) // the simulation has one process
+    }
+
+    fn adopt_sender(&self, _fd: OwnedFd, _carries: Carries) -> io::Result<Self::Sender> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt_queue(&self, _fd: OwnedFd, _carries: Carries) -> io::Result<Self::Queue> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt_socket(&self, _fd: OwnedFd, _umem: &Umem, _frames: u32) -> io::Result<Self::Socket> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt_program(&self, _fds: [OwnedFd; 2], _attached: Attached) -> io::Result<Self::Program> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn socket(

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use flowyard_wire::checksum::Sum;
 use flowyard_wire::{Offload, Segment};
@@ -212,6 +213,18 @@ fn is_bound(state: &State, on: Option<u64>, index: u32) -> bool {
 }
 
 impl calls::Ring for WorldRing {
+    fn duplicate(&self) -> io::Result<(OwnedFd, [usize; 2])> {
+        Err(io::ErrorKind::Unsupported.into()) // the simulation has one process
+    }
+
+    fn position(&self) -> Option<u64> {
+        None
+    }
+
+    fn go_on(&mut self, _slot: u64) -> bool {
+        false
+    }
+
     fn is_bound(&self, index: u32) -> bool {
         let mut state = self.world.state();
         state.call().is_err() || is_bound(&state, state.rings[&self.number].on, index)
@@ -260,6 +273,10 @@ impl Drop for WorldRing {
 }
 
 impl calls::Sender for WorldSender {
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn is_bound(&self, index: u32) -> bool {
         let mut state = self.world.state();
         state.call().is_err() || is_bound(&state, state.senders[&self.number], index)

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use flowyard_wire::Offload;
 
@@ -134,6 +135,10 @@ pub(super) fn queues(
 }
 
 impl calls::Queue for WorldQueue {
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into()) // the simulation has one process
+    }
+
     fn is_attached(&self, name: &str) -> bool {
         let mut state = self.world.state();
         state.is_attached(self.number, name)

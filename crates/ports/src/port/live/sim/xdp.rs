@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
 
 use super::{Interface, Offered, OpenError, State, World, hash};
 use crate::af_xdp::{Attached, Desc, HEADROOM, Settings, Umem};
@@ -145,6 +146,12 @@ impl WorldSocket {
 }
 
 impl calls::Socket for WorldSocket {
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into()) // the simulation has one process
+    }
+
+    fn go_on(&mut self) {}
+
     fn is_bound(&self) -> bool {
         let mut state = self.world.state();
         state.call().is_err() || state.sockets[&self.number].on.is_some()
@@ -240,6 +247,10 @@ impl Drop for WorldSocket {
 }
 
 impl calls::Program<WorldSocket> for WorldProgram {
+    fn duplicate(&self) -> io::Result<[OwnedFd; 2]> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn attached(&self) -> Attached {
         Attached::Generic
     }

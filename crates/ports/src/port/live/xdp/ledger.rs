@@ -24,6 +24,14 @@ impl Ledger {
         was
     }
 
+    /// All lent buffers.
+    pub(super) fn lent(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = (0..).zip(&self.bits);
+        words.flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        })
+    }
+
     /// Removes and returns all lent buffers.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = u64> + '_ {
         (self.filled, self.sent) = (0, 0);
