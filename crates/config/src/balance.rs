@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_lb::quic;
-use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeouts};
+use flowyard_lb::{Backend, BadWhat, Ceiling, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
 use super::exit::ExitConfig;
@@ -71,9 +71,35 @@ impl Config {
             weight: backend.weight,
             drain: backend.drain,
             backup: backend.backup,
+            ceiling: self.ceiling(backend)?,
             exit: self.exit(&backend.exit, Some(addr))?,
             server_id,
         })
+    }
+
+    /// The limit of connections of a backend.
+    fn ceiling(&self, backend: &BackendConfig) -> Result<Option<Ceiling>, ConfigError> {
+        let (most, resume) = (*backend.max_connections.get_ref(), &backend.resume_connections);
+        let Some(resume) = resume else {
+            return Ok((most > 0).then(|| Ceiling::new(most, None)));
+        };
+        let below = *resume.get_ref();
+        let (what, fix) = match (most, below) {
+            (0, _) => (
+                "'resume_connections' has no effect, because the backend has no limit of connections".into(),
+                "set 'max_connections', or leave out 'resume_connections'",
+            ),
+            (_, 0) => (
+                "the backend could never have less than 0 connections, so it would get no new ones after its limit was reached once".into(),
+                "write at least 1",
+            ),
+            (most, below) if below > most => (
+                format!("'resume_connections' is {below}, which is more than 'max_connections' ({most})"),
+                "lower 'resume_connections', or leave it out: the default is three quarters of 'max_connections'",
+            ),
+            _ => return Ok(Some(Ceiling::new(most, Some(below)))),
+        };
+        Err(self.error(resume.span(), what, fix))
     }
 
     fn quic(&self, quic: &Spanned<QuicConfig>) -> Result<quic::Config, ConfigError> {

@@ -91,6 +91,9 @@ struct Backend {
     port: u16,
     weight: u32,
     backup: bool,
+    /// The limit of its connections, and the lower threshold; 0 is none.
+    limit: u32,
+    resume: u32,
 }
 
 /// A health check: the keys of `[service.check]` as they are written.
@@ -216,7 +219,7 @@ impl Service {
         }
         // Only these modes translate the port.
         let translates = matches!(self.mode, "dnat" | "fullnat");
-        for Backend { addr, port, weight, backup } in &self.backends {
+        for Backend { addr, port, weight, backup, limit, resume } in &self.backends {
             let named = quoted(&name(*addr, *port));
             writeln!(to, "\n[[service.backend]]\nname = {named}\naddr = \"{addr}\"")?;
             if translates && *port != 0 && *port != self.port {
@@ -224,6 +227,12 @@ impl Service {
             }
             if *backup {
                 writeln!(to, "backup = true")?;
+            }
+            if *limit > 0 {
+                writeln!(to, "max_connections = {limit}")?;
+            }
+            if *resume > 0 {
+                writeln!(to, "resume_connections = {resume}")?;
             }
             writeln!(to, "weight = {weight}\nexit = {{ port = {} }}", quoted(exit))?;
         }
@@ -280,6 +289,19 @@ fn persistence(imported: &mut Imported, line: usize, service: &mut Service, what
         "{what}: flowyard has no persistence with a time; choice = \"source\" sends a client's address to one backend while the same backends are up"
     );
     imported.note(line, text);
+}
+
+/// Thresholds of a server's connections as they can be carried over.
+fn thresholds(imported: &mut Imported, line: usize, limit: u32, resume: u32) -> (u32, u32) {
+    let what = match (limit, resume) {
+        (0, 1..) => "a lower threshold without an upper one has no effect, and is left out",
+        (limit, resume) if resume > limit => {
+            "a lower threshold above the upper one is left out; the default is three quarters of the upper one"
+        }
+        _ => return (limit, resume),
+    };
+    imported.note(line, format!("{what} (upper {limit}, lower {resume})"));
+    (limit, 0)
 }
 
 /// A weight within the limits.

@@ -52,6 +52,7 @@ pub struct Counts(Box<[Cell]>);
 #[repr(align(128))]
 pub struct Cell {
     connections: AtomicU64,
+    passed_over: AtomicU64,
     in_packets: AtomicU64,
     in_bytes: AtomicU64,
     out_packets: AtomicU64,
@@ -67,6 +68,8 @@ pub struct Cell {
 pub struct Sum {
     /// Connections that were opened.
     pub connections: u64,
+    /// New connections that the backend did not get because it had reached its limit.
+    pub passed_over: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -119,6 +122,11 @@ impl Cell {
         add(&self.connections, 1);
     }
 
+    /// Counts a new connection that the backend did not get because of its limit.
+    pub fn passed_over(&self) {
+        add(&self.passed_over, 1);
+    }
+
     /// Counts a packet of `bytes` bytes that was forwarded to the backend.
     #[inline]
     pub fn went_in(&self, bytes: u64) {
@@ -167,6 +175,7 @@ impl Cell {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Sum {
             connections: load(&self.connections),
+            passed_over: load(&self.passed_over),
             in_packets: load(&self.in_packets),
             in_bytes: load(&self.in_bytes),
             out_packets: load(&self.out_packets),
@@ -191,6 +200,7 @@ impl Sum {
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.connections += other.connections;
+        self.passed_over += other.passed_over;
         self.in_packets += other.in_packets;
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;

@@ -27,7 +27,7 @@ pub use conns::{
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};
 pub use near::nearest;
-pub use plan::{Entry, Plan, Table, Target, Turns};
+pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};

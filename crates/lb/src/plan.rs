@@ -16,7 +16,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowyard_flow::table::Maglev;
 use flowyard_frame::FlowKey;
@@ -28,8 +27,10 @@ use crate::service::{Choice, Exit, Mode, OnDown, Service};
 
 mod configured;
 mod entry;
+mod limit;
 
 pub use entry::Entry;
+pub use limit::{Active, Ceiling};
 
 /// Bits of a backend's ID that are its index in the targets; the others count earlier users of it.
 const PLACE_BITS: u32 = 20;
@@ -112,7 +113,9 @@ pub struct Target {
     /// health, drain and slow start.
     pub weight: u32,
     /// Current connections over all cores.
-    pub active: Arc<AtomicU32>,
+    pub active: Arc<Active>,
+    /// The limit of its connections, if it has one.
+    pub ceiling: Option<Ceiling>,
     /// Traffic counters.
     pub counts: Arc<Counts>,
 }
@@ -202,8 +205,8 @@ impl Plan {
         self.targets.iter().flatten()
     }
 
-    /// The backend for a new connection with this key and hash, by the service's choice. `None` if no
-    /// backend accepts new connections.
+    /// The backend for a new connection with this key and hash, by the service's choice, whether or not it has reached its
+    /// limit of connections. `None` if no backend accepts new connections.
     #[must_use]
     pub fn choose(
         &self,
@@ -222,7 +225,7 @@ impl Plan {
                 *turn = at as u32 + 1;
                 *table.turns.get(at)?
             }
-            Choice::LeastConnections => return self.least(table),
+            Choice::LeastConnections => return self.least(table, |_| true),
         };
         self.member(table, index)
     }
@@ -254,12 +257,13 @@ impl Plan {
         self.targets.get(place as usize)?.as_ref()
     }
 
-    /// The backend with the fewest connections in relation to its weight; among equals, the first.
-    fn least(&self, table: &Table) -> Option<&Target> {
+    /// The backend with the fewest connections in relation to its weight, of those that `may` have another one; among equals,
+    /// the first.
+    fn least(&self, table: &Table, may: impl Fn(&Target) -> bool) -> Option<&Target> {
         let all =
             table.members.iter().filter_map(|&place| self.targets.get(place as usize)?.as_ref());
-        let load = |target: &Target| u64::from(target.active.load(Ordering::Relaxed)) + 1;
-        all.filter(|target| target.weight > 0)
+        let load = |target: &Target| u64::from(target.active.get()) + 1;
+        all.filter(|target| target.weight > 0 && may(target))
             .min_by(|a, b| (load(a) * u64::from(b.weight)).cmp(&(load(b) * u64::from(a.weight))))
     }
 

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use flowyard_frame::Nanos;
 
 use crate::check::Check;
+use crate::plan::Ceiling;
 use crate::quic;
 
 /// A virtual IP address (VIP) with its ports, and the backends that serve it.
@@ -103,6 +104,8 @@ pub struct Backend {
     pub drain: bool,
     /// Whether the backend gets new connections only while no other backend of the service accepts any.
     pub backup: bool,
+    /// The limit of its connections, if it has one.
+    pub ceiling: Option<Ceiling>,
     /// The port and MAC addresses for packets to this backend.
     pub exit: Exit,
     /// The server ID in QUIC connection IDs; empty if the service does not route QUIC.

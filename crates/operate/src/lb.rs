@@ -139,6 +139,9 @@ fn backend(
         weight: f64::from(is.weight) / 100.0,
         share: f64::from(is.entries) / f64::from(entries.max(1)),
         connections: is.active,
+        max_connections: described.ceiling.map(|ceiling| ceiling.most()),
+        resume_connections: described.ceiling.map(|ceiling| ceiling.resume()),
+        is_full: is.is_full,
         counters: counters(&is.counts),
         check: report.zip(check).map(|(report, check)| LbCheck {
             kind: kind(&check.asks).into(),
@@ -158,6 +161,7 @@ fn state(described: &Backend, is: &BackendState) -> &'static str {
         _ if !is.is_up => "down",
         _ if is.drained || described.drain || weight == 0 => "drained",
         _ if described.backup && is.weight == 0 => "standby",
+        _ if is.is_full => "full",
         _ if is.weight < weight.saturating_mul(100) => "starting",
         _ => "up",
     }
@@ -170,6 +174,7 @@ fn counters(sum: &Sum) -> LbCounts {
     };
     LbCounts {
         connections: sum.connections,
+        passed_over: sum.passed_over,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,
@@ -285,6 +290,10 @@ fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> 
         (_, "drained") if !is.drained => Some("the weight of the backend is 0".into()),
         (_, "standby") => Some(
             "a backup gets new connections only while no other backend of the service accepts any"
+                .into(),
+        ),
+        (_, "full") => Some(
+            "the backend gets no new connections until it has less than its 'resume_connections'"
                 .into(),
         ),
         (false, _) => Some("the backend is down until its health checks pass".into()),

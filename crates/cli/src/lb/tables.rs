@@ -167,7 +167,7 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
                 Cell::new(format!("{:.0}", (now.at_s - backend.since_s).max(0.0))),
                 Cell::new(weight(backend)),
                 Cell::new(Unit::Share.show(backend.share)),
-                Cell::new(num::exact(backend.connections.into())),
+                Cell::new(connections(backend)),
             ];
             let counted = growth.cells(&backend.counters, old.map(|old| &old.counters));
             table.push(row.into_iter().chain(counted));
@@ -183,6 +183,15 @@ fn weight(backend: &LbBackend) -> String {
     match backend.weight {
         weight if weight == f64::from(wanted) => format!("{weight}{set}"),
         weight => format!("{weight} (of {wanted}{set})"),
+    }
+}
+
+/// The current connections, and their limit if there is one.
+fn connections(backend: &LbBackend) -> String {
+    let now = num::exact(backend.connections.into());
+    match backend.max_connections {
+        None => now,
+        Some(most) => format!("{now} of {}", num::exact(most.into())),
     }
 }
 

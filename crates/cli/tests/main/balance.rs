@@ -14,6 +14,7 @@ use serde_json::Value;
 flowyard_testkit::tests! {
     a_backend_that_does_not_answer_is_down_until_it_does,
     a_backup_is_used_while_no_other_backend_is_up,
+    a_full_backend_is_reported_and_gets_no_connections,
     a_check_that_cannot_run_is_reported_once,
     checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
     what_is_counted_is_shown_and_exported,
@@ -159,6 +160,34 @@ fn a_backup_is_used_while_no_other_backend_is_up() {
     let _first = wait("the port", || TcpListener::bind(("127.0.0.1", port)).ok());
     yard.wait_for_log("new connections of the service no longer go to its backups");
     states(["up", "standby"]);
+}
+
+fn a_full_backend_is_reported_and_gets_no_connections() {
+    let limited = format!("{A}\nmax_connections = 1");
+    let yard = Yard::start(&config("", &[&limited, B]), &[]);
+    let dns = service(&yard, "dns", |dns| {
+        dns["backends"][0]["state"] == "full" && count(&dns["backends"][0], "passed_over") > 0
+    });
+    let [a, b] = [0, 1].map(|at| &dns["backends"][at]);
+    assert_eq!((&a["connections"], &a["max_connections"]), (&1.into(), &1.into()), "{dns}");
+    assert!(count(b, "connections") > 0 && b["max_connections"].is_null(), "{dns}");
+    assert!(dns["counters"]["drops"]["backend_limit"].is_null(), "{dns}");
+    let shown = yard.ask(&["lb", "show"]);
+    assert!(shown.contains("full") && shown.contains("1 of 1"), "{shown}");
+
+    let text = config("", &[&limited]);
+    let yard = Yard::start(&text, &[]);
+    service(&yard, "dns", |dns| !dns["counters"]["drops"]["backend_limit"].is_null());
+    let flow = "udp 10.1.1.1:9 > 192.0.2.10:53";
+    let trace = yard.json(&["lb", "trace", flow]);
+    assert_eq!(
+        (&trace["why"], &trace["drop_reason"], &trace["backend"]),
+        (&"backend_limit".into(), &"backend_limit".into(), &Value::Null)
+    );
+    let said = yard.ask(&["lb", "trace", flow]);
+    for part in ["has 1 connections and gets no new ones", "raise 'max_connections'"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }
 
 fn a_check_that_cannot_run_is_reported_once() {

@@ -140,6 +140,22 @@ fn limits_of_unestablished_connections_are_checked() {
 }
 
 #[test]
+fn a_backend_may_have_a_limit_of_connections() {
+    for (keys, wanted) in [
+        ("", None),
+        ("max_connections = 0", None),
+        ("max_connections = 100", Some((100, 75))),
+        ("max_connections = 100\nresume_connections = 100", Some((100, 100))),
+        ("max_connections = 1", Some((1, 1))),
+    ] {
+        let text = GOOD.replace("addr = \"10.0.1.1\"", &format!("addr = \"10.0.1.1\"\n{keys}"));
+        let services = Config::parse("y.toml", &text).unwrap().services().unwrap();
+        let ceiling = services[0].backends[0].ceiling;
+        assert_eq!(ceiling.map(|is| (is.most(), is.resume())), wanted, "{keys}");
+    }
+}
+
+#[test]
 fn clients_need_no_next_hop() {
     let config = |to: &str| {
         Config::parse("y.toml", &GOOD.replace(", next_hop = \"02:00:00:00:00:01\" }", to)).unwrap()
@@ -219,6 +235,21 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "[balance]\n",
         "[balance]\npass = \"east\"\n",
         "y.toml:15:8: string \"east\" has the wrong type; write { west = \"other\" }",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nmax_connections = 100\nresume_connections = 101",
+        "y.toml:27:22: 'resume_connections' is 101, which is more than 'max_connections' (100); lower",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nresume_connections = 10",
+        "y.toml:26:22: 'resume_connections' has no effect, because the backend has no limit",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nmax_connections = 9\nresume_connections = 0",
+        "y.toml:27:22: the backend could never have less than 0 connections",
     ),
     ("[[service]]", "[service]", "y.toml:17:1: [service] would be the only section of this name"),
     ("[balance]", "[[balance]]", "there can be only one section [balance]; write [balance]"),

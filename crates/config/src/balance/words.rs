@@ -216,6 +216,11 @@ pub struct BackendConfig {
     /// Whether it gets new connections only while no other backend of the service accepts any.
     #[serde(default)]
     pub backup: bool,
+    /// The number of connections with which it gets no new ones; 0 is no limit.
+    #[serde(default = "none")]
+    pub max_connections: Spanned<u32>,
+    /// When it has less connections than this, it gets new ones again.
+    pub resume_connections: Option<Spanned<u32>>,
     /// The port and next hop towards it.
     pub exit: ExitConfig,
     /// Its server ID in QUIC connection IDs, in hexadecimal.
@@ -337,8 +342,8 @@ const fn yes() -> bool {
     true
 }
 
-fn none() -> Spanned<usize> {
-    free(0)
+fn none<T: Default>() -> Spanned<T> {
+    free(T::default())
 }
 
 const fn one() -> u32 {

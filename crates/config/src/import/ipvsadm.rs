@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Backend, ImportError, Imported, Service, choice, persistence, weight};
+use super::{Backend, ImportError, Imported, Service, choice, persistence, thresholds, weight};
 
 /// A service as a rule names it.
 type Key = (&'static str, IpAddr, u16);
@@ -151,6 +151,7 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
     let key = key(imported, words, true)?;
     let line = words.line;
     let (mut end, mut mode, mut heavy) = (None, "dsr", 1);
+    let (mut limit, mut resume) = (0, 0);
     while let Some(option) = words.rest.next() {
         match option {
             "-r" | "--real-server" => end = Some(words.end(option)?),
@@ -161,12 +162,8 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
                 let wanted = words.number(option)?;
                 heavy = weight(imported, line, wanted);
             }
-            "-x" | "--u-threshold" | "-y" | "--l-threshold" => {
-                let limit = words.number(option)?;
-                if limit > 0 {
-                    imported.note(line, format!("the limit {option} {limit} of connections to a server is left out: flowyard limits connections by service"));
-                }
-            }
+            "-x" | "--u-threshold" => limit = words.number(option)?,
+            "-y" | "--l-threshold" => resume = words.number(option)?,
             "--tun-type" => match words.value(option)? {
                 "gue" => mode = "gue",
                 "ipip" => mode = "ipip",
@@ -192,6 +189,7 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
     }
     let (addr, port) = end.ok_or_else(|| words.wrong("the server has no address; write -r"))?;
     let Some((proto, vip, of)) = key else { return Ok(()) };
+    (limit, resume) = thresholds(imported, line, limit, resume);
     let mut services = imported.services.iter_mut();
     let service = services.find(|s| (s.proto, s.vip, s.port) == (proto, vip, of));
     let service =
@@ -204,7 +202,8 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
         imported.note(line, format!("server {addr} is left out: it has mode \"{mode}\", and service '{name}' has mode \"{first}\" by its first server"));
         return Ok(());
     }
-    service.backends.push(Backend { addr, port, weight: heavy, backup: false });
+    let backend = Backend { addr, port, weight: heavy, backup: false, limit, resume };
+    service.backends.push(backend);
     if port != of && !matches!(mode, "dnat") && port != 0 {
         imported.note(
             line,

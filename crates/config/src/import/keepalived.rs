@@ -18,7 +18,9 @@ use serde::de::value::{Error, StrDeserializer};
 
 use crate::health::RecordType;
 
-use super::{Backend, Check, ImportError, Imported, Service, choice, persistence, quoted, weight};
+use super::{
+    Backend, Check, ImportError, Imported, Service, choice, persistence, quoted, thresholds, weight,
+};
 
 /// The deepest nesting of blocks; keepalived's own has four.
 const DEEPEST: usize = 16;
@@ -312,7 +314,7 @@ fn sorry_server(
     );
     imported.note(server.line, what);
     note_port(imported, service, server, (addr, port));
-    service.backends.push(Backend { addr, port, weight: 1, backup: true });
+    service.backends.push(Backend { addr, port, weight: 1, backup: true, limit: 0, resume: 0 });
     Ok(())
 }
 
@@ -335,7 +337,7 @@ fn real_server(
     period: Option<u64>,
 ) -> Result<(), ImportError> {
     let (addr, port) = end(server, 1)?;
-    let mut backend = Backend { addr, port, weight: 1, backup: false };
+    let mut backend = Backend { addr, port, weight: 1, backup: false, limit: 0, resume: 0 };
     for statement in server.block() {
         let line = statement.line;
         match statement.key() {
@@ -343,6 +345,8 @@ fn real_server(
                 let wanted = statement.number()?;
                 backend.weight = weight(imported, line, wanted);
             }
+            "uthreshold" => backend.limit = statement.number()?,
+            "lthreshold" => backend.resume = statement.number()?,
             key if key.ends_with("_CHECK") || key.ends_with("_GET") => {
                 let Some(check) = check(imported, statement, period)? else { continue };
                 match &service.check {
@@ -354,6 +358,8 @@ fn real_server(
             key => imported.note(line, format!("'{key}' of real_server {addr} is left out")),
         }
     }
+    (backend.limit, backend.resume) =
+        thresholds(imported, server.line, backend.limit, backend.resume);
     note_port(imported, service, server, (addr, port));
     service.backends.push(backend);
     Ok(())

@@ -60,15 +60,51 @@ fn the_rules_of_ipvs_become_services() {
     assert_eq!(services[2].mode, flowyard_lb::Mode::Gue);
     let notes = notes(&imported);
     let lines: Vec<_> = notes.iter().map(|(line, _)| *line).collect();
-    assert_eq!(lines, [4, 4, 5, 6, 6, 7, 8, 9], "{notes:?}");
+    assert_eq!(lines, [4, 4, 6, 6, 7, 8, 9], "{notes:?}");
     for (at, wanted) in [
         (0, "the scheduler 'sed' does not exist in flowyard; choice = \"least\" is used"),
-        (2, "the limit -x 100 of connections to a server is left out"),
-        (3, "persistence of 300 s: flowyard has no persistence with a time"),
-        (6, "server fd00::2 is left out: it has mode \"dnat\""),
-        (7, "the service of firewall mark 7"),
+        (2, "persistence of 300 s: flowyard has no persistence with a time"),
+        (5, "server fd00::2 is left out: it has mode \"dnat\""),
+        (6, "the service of firewall mark 7"),
     ] {
         assert!(notes[at].1.starts_with(wanted), "{:?}", notes[at]);
+    }
+}
+
+#[test]
+fn limits_of_servers_are_carried_over() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s wlc
+-a -t 192.0.2.1:80 -r 10.0.1.1:80 -m -w 1 -x 100 -y 40
+-a -t 192.0.2.1:80 -r 10.0.1.2:80 -m -w 1 -x 100 -y 0
+-a -t 192.0.2.1:80 -r 10.0.1.3:80 -m -w 1 -x 0 -y 7
+-a -t 192.0.2.1:80 -r 10.0.1.4:80 -m -w 1 --u-threshold 5 --l-threshold 6
+";
+    let keepalived = "\
+virtual_server 192.0.2.1 80 {
+    real_server 10.0.1.1 80 { uthreshold 100
+        lthreshold 40 }
+    real_server 10.0.1.2 80 { uthreshold 100 }
+    real_server 10.0.1.3 80 { lthreshold 7 }
+    real_server 10.0.1.4 80 { uthreshold 5
+        lthreshold 6 }
+}
+";
+    for (text, format, lines) in
+        [(rules, Format::Ipvsadm, [4, 5]), (keepalived, Format::Keepalived, [5, 6])]
+    {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        let limits: Vec<_> = services[0]
+            .backends
+            .iter()
+            .map(|backend| backend.ceiling.map(|is| (is.most(), is.resume())))
+            .collect();
+        assert_eq!(limits, [Some((100, 40)), Some((100, 75)), None, Some((5, 4))]);
+        let notes = notes(&imported);
+        assert_eq!(notes.iter().map(|(line, _)| *line).collect::<Vec<_>>(), lines, "{notes:?}");
+        assert!(notes[0].1.starts_with("a lower threshold without an upper one has no effect"));
+        assert!(notes[1].1.ends_with("(upper 5, lower 6)"), "{notes:?}");
     }
 }
 

@@ -69,6 +69,16 @@ impl Conns {
         Self { macs: vec![[0; 6]; self.capacity], ..self }
     }
 
+    /// Sets whether the connection in `slot`, which has no local port, is counted by this entry. Returns whether it was.
+    pub fn set_counted(&mut self, slot: u32, counted: bool) -> bool {
+        let Some(conn) = self.slots.get_mut(slot as usize).filter(|conn| conn.port == 0) else {
+            return true; // a connection with a local port has one entry
+        };
+        let was = conn.is_counted();
+        conn.address = u8::from(!counted);
+        was
+    }
+
     /// Stores the MAC address from which the packets of the connection in `slot` come.
     #[inline]
     pub fn set_mac(&mut self, slot: u32, mac: [u8; 6]) {

@@ -66,6 +66,7 @@ impl Control {
                     keeps: keeps(service, known.is_up || !believe),
                     weight: weights[usize::from(index)],
                     active: Arc::clone(&known.active),
+                    ceiling: backend.ceiling,
                     counts: Arc::clone(&known.counts),
                 });
             }

@@ -1,7 +1,6 @@
 //! The state of services and backends, for display.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use flowyard_frame::Nanos;
 
@@ -45,6 +44,8 @@ pub struct BackendState {
     pub entries: u32,
     /// Current connections.
     pub active: u32,
+    /// Whether it has reached its limit of connections.
+    pub is_full: bool,
     /// Totals since the backend was added.
     pub counts: Sum,
 }
@@ -75,7 +76,8 @@ impl Control {
                 set_weight: known.weight,
                 weight: target.weight,
                 entries: entries.get::<usize>(at).copied().unwrap_or(0),
-                active: known.active.load(Ordering::Relaxed),
+                active: known.active.get(),
+                is_full: !target.has_room(),
                 counts: known.counts.sum(),
             })
         };

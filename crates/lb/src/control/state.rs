@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
-use crate::plan::Plan;
+use crate::plan::{Active, Plan};
 use crate::service::{Backend, Service};
 
 /// The services, and the state of their backends.
@@ -43,7 +42,7 @@ pub(super) struct Name {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) id: u32,
-    pub(super) active: Arc<AtomicU32>,
+    pub(super) active: Arc<Active>,
     pub(super) counts: Arc<Counts>,
     pub(super) is_up: bool,
     /// When it last came up or went down.

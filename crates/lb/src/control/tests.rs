@@ -17,6 +17,7 @@ fn backend(number: u8, weight: u32) -> Backend {
         weight,
         drain: false,
         backup: false,
+        ceiling: None,
         exit: Exit::default(),
         server_id: Vec::new(),
     }
@@ -41,10 +42,10 @@ fn shares(plan: &Plan) -> Vec<usize> {
         let key = key(number);
         if let Some(target) = plan.choose(0, &key, key.hash(plan.seed()), &mut turns) {
             counts[usize::from(target.index)] += 1;
-            target.active.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            target.count(true);
         }
     }
-    plan.targets().for_each(|t| t.active.store(0, std::sync::atomic::Ordering::Relaxed));
+    plan.targets().for_each(|t| t.active.set(0));
     counts
 }
 

@@ -39,9 +39,12 @@ impl Plan {
                 self.configured(table).checksum()
             );
             for backend in backends {
-                let Backend { name, addr, port, backup, .. } = backend;
+                let Backend { name, addr, port, backup, ceiling, .. } = backend;
                 let backup = if *backup { " backup" } else { "" };
                 let _infallible = write!(text, " {name:?} {addr} {port:?}{backup}");
+                if let Some(ceiling) = ceiling {
+                    let _infallible = write!(text, " {} {}", ceiling.most(), ceiling.resume());
+                }
             }
             hasher.write(text.as_bytes());
             hasher.write_u8(b'\n');

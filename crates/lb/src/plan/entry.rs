@@ -35,7 +35,7 @@ impl Plan {
     /// The backend of a service that has the fewest connections in relation to its weight.
     #[must_use]
     pub fn fewest(&self, service: u16) -> Option<&Target> {
-        self.least(self.services.get(usize::from(service))?)
+        self.least(self.services.get(usize::from(service))?, |_| true)
     }
 
     /// The backends of a service, in the order of the configuration.

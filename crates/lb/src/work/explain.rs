@@ -28,6 +28,8 @@ pub struct Explained {
     pub checksum: u64,
     /// The backend in that entry, which gets packets of an established connection without an entry.
     pub fall_back: Option<u32>,
+    /// The backend that the connection would have if this had not reached its limit of connections.
+    pub passed_over: Option<u32>,
     /// An entry of a connection table that is not used because its backend is down or was removed.
     pub left: Option<Kept>,
     /// What an adapter does for the packets of the flow, or why it does nothing, in words for the user; `None` if adapters
@@ -58,6 +60,8 @@ pub enum Because {
     Fewest,
     /// No backend accepts new connections.
     NoBackend,
+    /// Every backend that accepts new connections has reached its limit.
+    Full,
 }
 
 /// An entry of a connection table.
@@ -109,6 +113,7 @@ impl Hub {
             entries: 0,
             checksum: 0,
             fall_back: None,
+            passed_over: None,
             left: None,
             adapter: None,
             plan: Arc::clone(&plan),
@@ -145,7 +150,8 @@ impl Hub {
             }
             explained.left = Some(kept);
         }
-        let choice = plan.services().get(usize::from(service)).map(|table| table.service.choice);
+        let table = plan.services().get(usize::from(service));
+        let choice = table.map(|table| table.service.choice);
         (explained.backend, explained.why) = match (explained.fall_back, choice) {
             (None, _) => (None, Because::NoBackend),
             (Some(_), Some(Choice::RoundRobin)) => (None, Because::Turns),
@@ -154,6 +160,19 @@ impl Hub {
             }
             (Some(backend), _) => (Some(backend), Because::Entry),
         };
+        let chosen = explained.backend.and_then(|id| plan.target(id));
+        if let Some(full) = chosen.filter(|target| !target.has_room()) {
+            explained.passed_over = Some(full.id);
+            explained.backend = plan.instead(full, &conn, hash).map(|target| target.id);
+        }
+        let turns = explained.why == Because::Turns;
+        let is_full = match explained.passed_over {
+            None => turns && table.is_some_and(|table| !plan.has_room(table)),
+            Some(_) => explained.backend.is_none(),
+        };
+        if is_full {
+            explained.why = Because::Full;
+        }
         explained
     }
 

@@ -5,7 +5,7 @@
 //! connection of exactly one backend.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, Sender, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
@@ -31,7 +31,7 @@ impl Balance {
         let Some(mut conns) = self.table(self.core) else { return lanes };
         let plan = &*self.plan;
         let mut gone = |conn: &Conn| {
-            if let Some(target) = plan.target(conn.backend) {
+            if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
                 count(target, false);
             }
         };
@@ -123,7 +123,10 @@ impl Balance {
                 }
                 return Missed::Way(way);
             }
-            let kept = self.keep(conn, hash, target, seen, now);
+            let kept = self.keep(conn, hash, (target, false), seen, now);
+            if let Ok(Way { home: Some((_, slot)), .. }) = kept {
+                self.take_count((conn, hash), target, slot, now);
+            }
             return Missed::Way(kept.unwrap_or(way));
         }
         self.new_connection(&plan, service, (key, conn, hash), now)
@@ -148,10 +151,20 @@ impl Balance {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
-        let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
+        let Some(mut target) = chosen else { return self.no(service, DropReason::NoBackend) };
+        if fresh && !target.has_room() {
+            // Without an entry, no other backend could be remembered.
+            let is_kept = admission != Admission::No;
+            let other = is_kept.then(|| plan.instead(target, conn, hash)).flatten();
+            self.passed_over(target.id);
+            match other {
+                Some(other) => target = other,
+                None => return self.no(service, DropReason::BackendLimit),
+            }
+        }
         let kept = match admission {
             Admission::No => Err(Limit::Unestablished),
-            _ => self.keep(conn, hash, target, (state, Progress::default()), now),
+            _ => self.keep(conn, hash, (target, true), (state, Progress::default()), now),
         };
         match kept {
             Ok(way) => {
@@ -165,6 +178,10 @@ impl Balance {
             return self.no(service, DropReason::NoConnection);
         }
         match plan.fall_back(service, conn, hash) {
+            Some(target) if fresh && !target.has_room() => {
+                self.passed_over(target.id);
+                self.no(service, DropReason::BackendLimit)
+            }
             Some(target) => {
                 if target.mode == Mode::Dnat {
                     self.strays.note(hash, now); // so that the replies are recognized
@@ -172,6 +189,26 @@ impl Balance {
                 Missed::Way(Way::without_entry(target.id))
             }
             None => self.no(service, DropReason::NoBackend),
+        }
+    }
+
+    /// The connection has an entry of this core now, in `slot`, which was copied from that of another one. From now on it is
+    /// counted by this one, and by no other.
+    #[cold]
+    fn take_count(&self, (conn, hash): (&ConnKey, u64), target: &Target, slot: u32, now: Nanos) {
+        let mut was_counted = false;
+        for core in self.others(hash) {
+            let Some(mut conns) = self.table(core) else { continue };
+            let Some(at) = conns.find(conn, hash, now) else { continue };
+            if conns.get(at, now).is_some_and(|other| other.backend == target.id) {
+                was_counted |= conns.set_counted(at, false);
+            }
+        }
+        if let Some(mut conns) = self.table(self.core) {
+            conns.set_counted(slot, true);
+        }
+        if !was_counted {
+            count(target, true); // the other entry has ended meanwhile
         }
     }
 
@@ -226,6 +263,7 @@ impl Balance {
                     && conns.has(slot, &ConnKey::of(key))
                 {
                     conns.send_to(slot, target.id);
+                    let is_counted = conns.get(slot, self.now).is_none_or(Conn::is_counted);
                     if target.mode == Mode::FullNat {
                         // The port is that towards the other backend.
                         let flow = (ConnKey::of(key).hash(self.plan.seed()), key);
@@ -233,10 +271,12 @@ impl Balance {
                         way.local = self.bind(&mut conns, home, target, flow, way.local);
                     }
                     self.moves.fetch_add(1, Release);
-                    if let Some(old) = self.plan.target(way.backend) {
-                        count(old, false);
+                    if is_counted {
+                        if let Some(old) = self.plan.target(way.backend) {
+                            count(old, false);
+                        }
+                        count(target, true);
                     }
-                    count(target, true);
                 }
                 Way { backend: target.id, ..way }
             }
@@ -260,7 +300,5 @@ fn is_leased((state, seen): (State, Progress)) -> bool {
 
 /// Counts a connection that was entered or removed.
 pub(super) fn count(target: &Target, came: bool) {
-    // Saturates, because an entry may have been counted for an earlier backend with the same ID.
-    let change = |n: u32| Some(if came { n.saturating_add(1) } else { n.saturating_sub(1) });
-    let _ = target.active.fetch_update(Relaxed, Relaxed, change);
+    target.count(came);
 }

@@ -55,6 +55,7 @@ impl<'a> Words<'a> {
         self.service();
         self.left();
         let Verdict { why, drop } = self.verdict(key);
+        self.passed_over();
         self.target();
         if let Some(adapter) = &self.explained.adapter {
             self.step(format!("adapter: {adapter}"));
@@ -174,8 +175,38 @@ impl<'a> Words<'a> {
                 let fix = self.no_backend();
                 ("no_backend", Some(Loss { reason: DropReason::NoBackend, fix }))
             }
+            Because::Full => {
+                self.step(format!("{NEW}: it is new"));
+                let fix = "raise 'max_connections' of the backends, or add backends";
+                let reason = DropReason::BackendLimit;
+                ("backend_limit", Some(Loss { reason, fix: fix.into() }))
+            }
         };
         Verdict { why, drop }
+    }
+
+    /// A backend that has reached its limit of connections.
+    fn passed_over(&mut self) {
+        let Explained { plan, passed_over, why, .. } = self.explained;
+        if let Some(full) = passed_over.and_then(|id| plan.target(id)) {
+            let has = full.active.get();
+            let limit = full.ceiling.map_or_else(String::new, |ceiling| {
+                format!(
+                    "max_connections {}, resume_connections {}",
+                    ceiling.most(),
+                    ceiling.resume()
+                )
+            });
+            self.step(format!(
+                "{} has {has} connections and gets no new ones ({limit})",
+                name(plan, full)
+            ));
+        }
+        if *why == Because::Full {
+            self.step(
+                "every other backend that accepts new connections is at its limit, too".into(),
+            );
+        }
     }
 
     /// The chosen backend.
@@ -213,11 +244,10 @@ impl<'a> Words<'a> {
 
     /// The number of connections of each backend.
     fn fewest(&mut self) {
-        use std::sync::atomic::Ordering::Relaxed;
         let plan = &self.explained.plan;
         let members = self.table().into_iter().flat_map(|table| plan.members(table));
         let one = |t: &Target| {
-            let (has, weight) = (t.active.load(Relaxed), f64::from(t.weight) / 100.0);
+            let (has, weight) = (t.active.get(), f64::from(t.weight) / 100.0);
             format!("{} {has} (weight {weight})", short(plan, t))
         };
         let all: Vec<_> = members.filter(|target| target.weight > 0).take(16).map(one).collect();

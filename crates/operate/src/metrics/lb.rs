@@ -20,11 +20,16 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 5] = [
+const COUNTED: [Metric<LbCounts, u64>; 6] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",
         value: |counts| counts.connections,
+    },
+    Metric {
+        stem: "passed_over_connections_total",
+        help: "Counts the new connections that the {of} did not get because of a limit of connections to a backend: another backend got them, or they were dropped.",
+        value: |counts| counts.passed_over,
     },
     Metric {
         stem: "in_packets_total",
@@ -49,7 +54,7 @@ const COUNTED: [Metric<LbCounts, u64>; 5] = [
 ];
 
 /// Gauges of a backend.
-const STATES: [Metric<LbBackend, f64>; 5] = [
+const STATES: [Metric<LbBackend, f64>; 7] = [
     Metric {
         stem: "up",
         help: "Is 1 if the backend is up, and 0 if its health checks failed.",
@@ -74,6 +79,16 @@ const STATES: [Metric<LbBackend, f64>; 5] = [
         stem: "connections",
         help: "Gives the number of current connections of the backend.",
         value: |backend| f64::from(backend.connections),
+    },
+    Metric {
+        stem: "max_connections",
+        help: "Gives the number of connections with which the backend accepts no new ones; 0 is no limit.",
+        value: |backend| f64::from(backend.max_connections.unwrap_or(0)),
+    },
+    Metric {
+        stem: "full",
+        help: "Is 1 if the backend accepts no new connections because it has reached its limit of connections.",
+        value: |backend| f64::from(u8::from(backend.is_full)),
     },
 ];
 

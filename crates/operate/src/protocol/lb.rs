@@ -78,6 +78,9 @@ pub struct LbService {
 pub struct LbCounts {
     /// Connections that were opened.
     pub connections: u64,
+    /// New connections that a backend did not get because it had reached its `max_connections`.
+    #[serde(default)]
+    pub passed_over: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -109,7 +112,8 @@ pub struct LbBackend {
     /// The destination port after translation; null keeps the client's.
     pub port: Option<u16>,
     /// `up`, `down`, `drained` (manually, by the configuration or by weight 0), `standby` (a backup while another
-    /// backend of the service accepts new connections) or `starting` (in slow start).
+    /// backend of the service accepts new connections), `full` (it has reached its limit of connections) or `starting` (in slow
+    /// start).
     pub state: String,
     /// When it last came up or went down, in seconds since the engine was started.
     pub since_s: f64,
@@ -128,6 +132,15 @@ pub struct LbBackend {
     pub share: f64,
     /// Current connections.
     pub connections: u32,
+    /// The number of connections with which it accepts no new ones; null if it has no limit.
+    #[serde(default)]
+    pub max_connections: Option<u32>,
+    /// After that it accepts new ones when it has less connections than this.
+    #[serde(default)]
+    pub resume_connections: Option<u32>,
+    /// Whether it accepts no new connections because of its limit.
+    #[serde(default)]
+    pub is_full: bool,
     /// Totals since the backend was added.
     pub counters: LbCounts,
     /// The last health check, if there was one.
@@ -189,7 +202,8 @@ pub struct LbTrace {
     /// The address of the backend.
     pub addr: Option<String>,
     /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
-    /// `roundrobin` (the service's choice), `no_backend`, `no_service`, or `answer` (the flow is a
+    /// `roundrobin` (the service's choice), `no_backend`, `backend_limit` (every backend has reached its
+    /// limit of connections), `no_service`, or `answer` (the flow is a
     /// reply of a backend).
     pub why: String,
     /// The decision step by step, as sentences.
