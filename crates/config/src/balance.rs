@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_lb::quic;
-use flowyard_lb::{Backend, BadWhat, Ceiling, Conns, Control, Exit, Mode, Service, Timeouts};
+use flowyard_lb::{
+    Backend, BadWhat, Ceiling, Conns, Control, Exit, Mode, Persistence, Service, Timeouts,
+};
 use toml::Spanned;
 
 use super::exit::ExitConfig;
@@ -18,7 +20,12 @@ mod words;
 
 pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
 pub use words::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
-use words::{FullConfig, QuicConfig};
+use words::{DrainedConfig, FullConfig, PersistConfig, QuicConfig};
+
+/// The longest persistence, in seconds: 31 days, as with IPVS.
+pub(crate) const LONGEST_PERSISTENCE: u64 = 31 * 86_400;
+/// The most networks that a service can store.
+const MOST_NETWORKS: u64 = 1 << 20;
 
 impl Config {
     /// The services of the balancer.
@@ -46,6 +53,7 @@ impl Config {
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             answers: service.answer,
+            persist: service.persist.as_ref().map(|is| self.persistence(is)).transpose()?,
             connections: service.connections,
             opening: *service.opening.get_ref(),
             all_down: service.all_down.into(),
@@ -74,6 +82,29 @@ impl Config {
             ceiling: self.ceiling(backend)?,
             exit: self.exit(&backend.exit, Some(addr))?,
             server_id,
+        })
+    }
+
+    /// How connections of a service stay with backends.
+    fn persistence(&self, is: &Spanned<PersistConfig>) -> Result<Persistence, ConfigError> {
+        let PersistConfig { seconds, mask_ipv4, mask_ipv6, networks, drained } = is.get_ref();
+        for (key, span, value, most) in [
+            ("seconds", seconds.span(), *seconds.get_ref(), LONGEST_PERSISTENCE),
+            ("mask_ipv4", mask_ipv4.span(), u64::from(*mask_ipv4.get_ref()), 32),
+            ("mask_ipv6", mask_ipv6.span(), u64::from(*mask_ipv6.get_ref()), 128),
+            ("networks", networks.span(), *networks.get_ref() as u64, MOST_NETWORKS),
+        ] {
+            if !(1..=most).contains(&value) {
+                let what = format!("'{key}' {value} is out of range");
+                return Err(self.error(span, what, format!("write 1 to {most}")));
+            }
+        }
+        Ok(Persistence {
+            timeout: *seconds.get_ref() * 1_000_000_000,
+            mask_v4: *mask_ipv4.get_ref(),
+            mask_v6: *mask_ipv6.get_ref(),
+            networks: *networks.get_ref(),
+            keeps_drained: *drained == DrainedConfig::Keep,
         })
     }
 

@@ -81,6 +81,9 @@ struct Service {
     port: u16,
     mode: &'static str,
     choice: &'static str,
+    /// The time of persistence in seconds, and the bits of a network.
+    persist: Option<u64>,
+    mask: Option<u8>,
     check: Option<Check>,
     backends: Vec<Backend>,
 }
@@ -213,6 +216,13 @@ impl Service {
             port => writeln!(to, "port = {port}")?,
         }
         writeln!(to, "mode = \"{}\"\nchoice = \"{}\"", self.mode, self.choice)?;
+        if let Some(seconds) = self.persist {
+            let key = if self.vip.is_ipv4() { "mask_ipv4" } else { "mask_ipv6" };
+            let most = if self.vip.is_ipv4() { 32 } else { 128 };
+            let mask = self.mask.filter(|bits| *bits < most);
+            let mask = mask.map_or_else(String::new, |bits| format!(", {key} = {bits}"));
+            writeln!(to, "persist = {{ seconds = {seconds}{mask} }}")?;
+        }
         if let Some(Check { kind, keys }) = &self.check {
             writeln!(to, "\n[service.check]\nkind = \"{kind}\"")?;
             keys.iter().try_for_each(|(key, value)| writeln!(to, "{key} = {value}"))?;
@@ -282,13 +292,34 @@ fn choice(scheduler: &str) -> (&'static str, Option<String>) {
     }
 }
 
-/// What persistence becomes.
-fn persistence(imported: &mut Imported, line: usize, service: &mut Service, what: &str) {
-    service.choice = "source";
-    let text = format!(
-        "{what}: flowyard has no persistence with a time; choice = \"source\" sends a client's address to one backend while the same backends are up"
-    );
-    imported.note(line, text);
+/// The time of persistence in seconds, within the limits.
+fn persistence(imported: &mut Imported, line: usize, seconds: u64) -> u64 {
+    let most = crate::balance::LONGEST_PERSISTENCE;
+    if !(1..=most).contains(&seconds) {
+        imported.note(
+            line,
+            format!("persistence of {seconds} s becomes one of {}", seconds.clamp(1, most)),
+        );
+    }
+    seconds.clamp(1, most)
+}
+
+/// The number of leading bits of a mask: `255.255.255.0`, or a number for IPv6. `None`, with a note, if it has other bits.
+fn mask(imported: &mut Imported, line: usize, text: &str) -> Option<u8> {
+    let bits = match text.parse::<std::net::Ipv4Addr>() {
+        Ok(mask) if mask.to_bits().leading_ones() + mask.to_bits().trailing_zeros() == 32 => {
+            mask.to_bits().leading_ones() as u8
+        }
+        Ok(_) => 0,
+        Err(_) => text.parse().unwrap_or(0),
+    };
+    if !(1..=128).contains(&bits) {
+        let text =
+            format!("the mask '{text}' of persistence is left out: it is not that of a network");
+        imported.note(line, text);
+        return None;
+    }
+    Some(bits)
 }
 
 /// Thresholds of a server's connections as they can be carried over.

@@ -15,6 +15,7 @@ mod counts;
 pub mod health;
 pub mod icmp;
 mod near;
+mod persist;
 mod plan;
 pub mod quic;
 mod service;
@@ -27,6 +28,7 @@ pub use conns::{
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};
 pub use near::nearest;
+pub use persist::{Persist, Persisted, Persistence};
 pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};

@@ -18,10 +18,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flowyard_flow::table::Maglev;
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, Nanos};
 
 use crate::conns::ConnKey;
 use crate::counts::Counts;
+use crate::persist::Persist;
 use crate::quic::{Reader, Route, ServerId};
 use crate::service::{Choice, Exit, Mode, OnDown, Service};
 
@@ -86,6 +87,8 @@ pub struct Table {
     pub(crate) quic: Option<Reader>,
     /// Server ID and backend index, sorted.
     pub(crate) servers: Vec<(ServerId, u16)>,
+    /// The backends of clients' networks, if connections stay with them.
+    pub persist: Option<Arc<Persist>>,
     /// Counters for packets that have no backend; `None` if they are not counted.
     pub counts: Option<Arc<Counts>>,
 }
@@ -109,6 +112,8 @@ pub struct Target {
     pub exit: Exit,
     /// Whether existing connections stay with this backend.
     pub keeps: bool,
+    /// Whether new connections of a network that has this backend still go to it.
+    pub lasts: bool,
     /// The effective weight for new connections, in hundredths of a configured one. It includes
     /// health, drain and slow start.
     pub weight: u32,
@@ -217,8 +222,9 @@ impl Plan {
     ) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
         let index = match table.service.choice {
-            Choice::Maglev => table.maglev.get(hash)?,
-            Choice::SourceHash => table.maglev.get(key.source_hash(self.seed))?,
+            Choice::Maglev | Choice::SourceHash => {
+                table.maglev.get(self.hash_of(table, key, hash))?
+            }
             Choice::RoundRobin => {
                 let turn = turns.0.get_mut(usize::from(service))?;
                 let at = *turn as usize % table.turns.len().max(1);
@@ -235,11 +241,40 @@ impl Plan {
     #[must_use]
     pub fn fall_back(&self, service: u16, key: &ConnKey, hash: u64) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
-        let hash = match table.service.choice {
-            Choice::SourceHash => key.source_hash(self.seed),
-            _ => hash,
-        };
-        self.member(table, table.maglev.get(hash)?)
+        self.member(table, table.maglev.get(self.hash_of(table, key, hash))?)
+    }
+
+    /// The hash by which the Maglev table of a service is indexed for a connection.
+    fn hash_of(&self, table: &Table, key: &ConnKey, hash: u64) -> u64 {
+        match (&table.service.persist, table.service.choice) {
+            (Some(persist), _) => persist.network(key, self.seed).hash(),
+            (None, Choice::SourceHash) => key.source_hash(self.seed),
+            (None, _) => hash,
+        }
+    }
+
+    /// The backend that the network of a client was given, and how long ago its last connection came. `None` if the service has
+    /// no persistence, or the backend does not get the next connection.
+    #[must_use]
+    pub fn persisted(&self, service: u16, key: &ConnKey, now: Nanos) -> Option<(&Target, Nanos)> {
+        let table = self.services.get(usize::from(service))?;
+        let (settings, persist) = table.service.persist.zip(table.persist.as_ref())?;
+        let network = settings.network(key, self.seed);
+        let (backend, age) = persist.get(network, settings.timeout, now)?;
+        Some((self.target(backend).filter(|target| target.lasts)?, age))
+    }
+
+    /// The backend for a packet of a connection that gets no entry: that of its client's network, or as [`Self::fall_back`].
+    #[must_use]
+    pub fn without_entry(
+        &self,
+        service: u16,
+        key: &ConnKey,
+        hash: u64,
+        now: Nanos,
+    ) -> Option<&Target> {
+        let persisted = self.persisted(service, key, now).map(|(target, _)| target);
+        persisted.or_else(|| self.fall_back(service, key, hash))
     }
 
     /// The backend named by the QUIC connection ID in this UDP payload; `None` if the service does

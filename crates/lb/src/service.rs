@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use flowyard_frame::Nanos;
 
 use crate::check::Check;
+use crate::persist::Persistence;
 use crate::plan::Ceiling;
 use crate::quic;
 
@@ -39,6 +40,8 @@ pub struct Service {
     pub proxy: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
+    /// How connections of a client's network stay with one backend, if they do.
+    pub persist: Option<Persistence>,
     /// The most entries of this service in the connection table of a core; 0 is no limit.
     pub connections: usize,
     /// The most unestablished entries of this service in the connection table of a core; 0 is the limit of
@@ -78,6 +81,7 @@ impl Service {
             slow_start: 0,
             proxy: false,
             answers: true,
+            persist: None,
             connections: 0,
             opening: 0,
             all_down: AllDown::Drop,

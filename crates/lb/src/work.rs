@@ -46,6 +46,7 @@ mod leases;
 mod locals;
 mod neighbours;
 mod others;
+mod placing;
 mod proxy;
 mod rewrite;
 mod strays;

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flowyard_frame::proto;
+use flowyard_frame::{Nanos, proto};
 use flowyard_lb::check::{Asks, Check};
 use flowyard_lb::{
-    AllDown, Backend, BackendState, Choice, HEAVIEST, Limit, Mode, ServiceState, Sum,
+    AllDown, Backend, BackendState, Choice, HEAVIEST, Limit, Mode, Persist, Persistence,
+    ServiceState, Sum,
 };
 use flowyard_lb::{Hub, Report};
 use flowyard_yard::{DropReason, Handle};
@@ -20,7 +21,7 @@ use flowyard_yard::{DropReason, Handle};
 use crate::announce::{Announcements, Why};
 use crate::answers::seconds;
 use crate::protocol::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbRoute, LbRoutes, LbService,
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
 };
 
 pub mod explain;
@@ -50,7 +51,7 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
     Ok(Lb {
         at_s: seconds(yard.now()),
         generation: hub.generation(),
-        services: hub.states().iter().map(|state| service(&hub, state)).collect(),
+        services: hub.states().iter().map(|state| service(&hub, state, yard.now())).collect(),
         cores: cores.collect(),
         routes: routes(yard),
     })
@@ -80,7 +81,7 @@ pub fn withdraw(yard: &Handle, withdrawn: bool) -> Result<LbRoutes, String> {
     Ok(LbRoutes { routes: routes(yard) })
 }
 
-fn service(hub: &Hub, state: &ServiceState) -> LbService {
+fn service(hub: &Hub, state: &ServiceState, now: Nanos) -> LbService {
     let service = &state.service;
     let (first, last) = (service.ports.start(), service.ports.end());
     let check = service.check.as_ref();
@@ -109,6 +110,7 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
         }
         .into(),
         counters: counters(&state.counts),
+        persist: state.persist.as_ref().map(|(settings, table)| persist(settings, table, now)),
         entries_held: held.all,
         unestablished: held.unestablished,
         backends: all
@@ -116,6 +118,23 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
                 backend(described, is, state.entries, check, hub.reported(is.id))
             })
             .collect(),
+    }
+}
+
+fn persist(settings: &Persistence, table: &Persist, now: Nanos) -> LbPersist {
+    let Persistence { timeout, mask_v4, mask_v6, networks, keeps_drained } = *settings;
+    let is = table.counts(timeout, now);
+    LbPersist {
+        seconds: timeout / 1_000_000_000,
+        mask_ipv4: mask_v4,
+        mask_ipv6: mask_v6,
+        drained: if keeps_drained { "keep" } else { "move" }.into(),
+        capacity: networks,
+        networks: is.networks,
+        kept: is.kept,
+        given: is.given,
+        moved: is.moved,
+        evicted: is.evicted,
     }
 }
 

@@ -140,6 +140,19 @@ fn limits_of_unestablished_connections_are_checked() {
 }
 
 #[test]
+fn persistence_has_the_defaults_of_ipvs() {
+    let mode = "mode = \"fullnat\"";
+    let text = GOOD.replace(mode, &format!("{mode}\npersist = {{}}"));
+    let persist = Config::parse("y.toml", &text).unwrap().services().unwrap()[0].persist.unwrap();
+    assert_eq!(
+        (persist.timeout, persist.mask_v4, persist.mask_v6, persist.networks),
+        (300_000_000_000, 32, 128, 65_536)
+    );
+    assert!(persist.keeps_drained);
+    assert!(Config::parse("y.toml", GOOD).unwrap().services().unwrap()[0].persist.is_none());
+}
+
+#[test]
 fn a_backend_may_have_a_limit_of_connections() {
     for (keys, wanted) in [
         ("", None),
@@ -250,6 +263,31 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "addr = \"10.0.1.1\"",
         "addr = \"10.0.1.1\"\nmax_connections = 9\nresume_connections = 0",
         "y.toml:27:22: the backend could never have less than 0 connections",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { seconds = 0 }",
+        "y.toml:23:23: 'seconds' 0 is out of range; write 1 to 2678400",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { mask_ipv4 = 33 }",
+        "y.toml:23:25: 'mask_ipv4' 33 is out of range; write 1 to 32",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { mask_ipv6 = 129 }",
+        "'mask_ipv6' 129 is out of range; write 1 to 128",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { networks = 1048577 }",
+        "'networks' 1048577 is out of range; write 1 to 1048576",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { drained = \"stay\" }",
+        "'stay' is not a valid choice; choose one of keep, move",
     ),
     ("[[service]]", "[service]", "y.toml:17:1: [service] would be the only section of this name"),
     ("[balance]", "[[balance]]", "there can be only one section [balance]; write [balance]"),

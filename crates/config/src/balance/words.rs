@@ -158,6 +158,8 @@ pub struct ServiceConfig {
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
+    /// How connections of a client's network stay with one backend; by default they do not.
+    pub persist: Option<Spanned<PersistConfig>>,
     /// The most connections of this service that each core stores; 0 is no limit.
     #[serde(default)]
     pub connections: usize,
@@ -187,6 +189,44 @@ pub struct SrvConfig {
     pub name: Spanned<String>,
     /// The port and next hop towards the backends.
     pub exit: ExitConfig,
+}
+
+/// How connections of a client's network stay with one backend.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PersistConfig {
+    /// The time without new connections after which the backend of a network is forgotten.
+    pub seconds: Spanned<u64>,
+    /// The leading bits of an IPv4 address that are the network.
+    pub mask_ipv4: Spanned<u8>,
+    /// The leading bits of an IPv6 address that are the network.
+    pub mask_ipv6: Spanned<u8>,
+    /// The most networks that are stored.
+    pub networks: Spanned<usize>,
+    /// Whether new connections of a network still go to its backend while this is drained.
+    pub drained: DrainedConfig,
+}
+
+impl Default for PersistConfig {
+    fn default() -> Self {
+        Self {
+            seconds: free(300),
+            mask_ipv4: free(32),
+            mask_ipv6: free(128),
+            networks: free(1 << 16),
+            drained: DrainedConfig::Keep,
+        }
+    }
+}
+
+/// Whether new connections of a network still go to its backend while this is drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DrainedConfig {
+    /// They do.
+    Keep,
+    /// The network gets another backend.
+    Move,
 }
 
 /// How a backend is notified of the client's address.

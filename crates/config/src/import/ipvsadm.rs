@@ -7,7 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Backend, ImportError, Imported, Service, choice, persistence, thresholds, weight};
+use super::{
+    Backend, ImportError, Imported, Service, choice, mask, persistence, thresholds, weight,
+};
 
 /// A service as a rule names it.
 type Key = (&'static str, IpAddr, u16);
@@ -109,6 +111,8 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
         port,
         mode: "",
         choice: "least",
+        persist: None,
+        mask: None,
         check: None,
         backends: Vec::new(),
     };
@@ -123,13 +127,13 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
                 remark.into_iter().for_each(|remark| imported.note(line, remark));
             }
             "-p" | "--persistent" => {
-                let seconds = words.rest.next_if(|word| !word.starts_with('-')).unwrap_or("300");
-                let what = format!("persistence of {seconds} s");
-                persistence(imported, line, &mut service, &what);
+                let is_value = words.rest.peek().is_some_and(|word| !word.starts_with('-'));
+                let seconds = if is_value { words.number(option)? } else { 300 };
+                service.persist = Some(persistence(imported, line, seconds.into()));
             }
             "-M" | "--netmask" => {
-                let mask = words.value(option)?;
-                imported.note(line, format!("the mask {mask} of persistence is left out: choice = \"source\" uses the whole address"));
+                let text = words.value(option)?;
+                service.mask = mask(imported, line, text);
             }
             "-o" | "--ops" => imported.note(line, "one-packet scheduling is left out: datagrams of one client port stay with one backend for 'datagrams_ms'"),
             "-b" | "--sched-flags" => {

@@ -19,7 +19,8 @@ use serde::de::value::{Error, StrDeserializer};
 use crate::health::RecordType;
 
 use super::{
-    Backend, Check, ImportError, Imported, Service, choice, persistence, quoted, thresholds, weight,
+    Backend, Check, ImportError, Imported, Service, choice, mask, persistence, quoted, thresholds,
+    weight,
 };
 
 /// The deepest nesting of blocks; keepalived's own has four.
@@ -232,6 +233,8 @@ fn services(
         port,
         mode: "dnat",
         choice: "roundrobin",
+        persist: None,
+        mask: None,
         check: None,
         backends: Vec::new(),
     };
@@ -256,8 +259,11 @@ fn services(
             "protocol" => service.proto = protocol(statement)?,
             "delay_loop" => period = Some(statement.ms()?),
             "persistence_timeout" => {
-                let what = format!("persistence of {} s", statement.value(1).unwrap_or("360"));
-                persistence(imported, line, &mut service, &what);
+                let seconds = if statement.words.len() > 1 { statement.number()? } else { 360 };
+                service.persist = Some(persistence(imported, line, seconds));
+            }
+            "persistence_granularity" => {
+                service.mask = mask(imported, line, statement.value(1).unwrap_or_default());
             }
             // Below, when the mode of the service is known.
             "real_server" | "sorry_server" => {}

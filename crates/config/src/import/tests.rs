@@ -60,15 +60,62 @@ fn the_rules_of_ipvs_become_services() {
     assert_eq!(services[2].mode, flowyard_lb::Mode::Gue);
     let notes = notes(&imported);
     let lines: Vec<_> = notes.iter().map(|(line, _)| *line).collect();
-    assert_eq!(lines, [4, 4, 6, 6, 7, 8, 9], "{notes:?}");
+    assert_eq!(lines, [4, 4, 7, 8, 9], "{notes:?}");
     for (at, wanted) in [
         (0, "the scheduler 'sed' does not exist in flowyard; choice = \"least\" is used"),
-        (2, "persistence of 300 s: flowyard has no persistence with a time"),
-        (5, "server fd00::2 is left out: it has mode \"dnat\""),
-        (6, "the service of firewall mark 7"),
+        (3, "server fd00::2 is left out: it has mode \"dnat\""),
+        (4, "the service of firewall mark 7"),
     ] {
         assert!(notes[at].1.starts_with(wanted), "{:?}", notes[at]);
     }
+}
+
+#[test]
+fn persistence_is_carried_over() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s wlc -p
+-a -t 192.0.2.1:80 -r 10.0.1.1:80 -g
+-A -t 192.0.2.2:80 -s rr -p 50 -M 255.255.255.0
+-a -t 192.0.2.2:80 -r 10.0.1.1:80 -g
+-A -t [2001:db8::1]:80 -s rr -p 60 -M 64
+-a -t [2001:db8::1]:80 -r [fd00::1]:80 -g
+-A -t 192.0.2.3:80 -s rr -p 9999999 -M 255.0.255.0
+-a -t 192.0.2.3:80 -r 10.0.1.1:80 -g
+";
+    let block = |vip: &str, server: &str, keys: &str| {
+        format!(
+            "virtual_server {vip} 80 {{\nlb_kind DR\n{keys}\nreal_server {server} 80 {{ }}\n}}\n"
+        )
+    };
+    let keepalived = [
+        block("192.0.2.1", "10.0.1.1", "persistence_timeout 300"),
+        block(
+            "192.0.2.2",
+            "10.0.1.1",
+            "persistence_timeout 50\npersistence_granularity 255.255.255.0",
+        ),
+        block("2001:db8::1", "fd00::1", "persistence_timeout 60\npersistence_granularity 64"),
+        block("192.0.2.3", "10.0.1.1", "persistence_timeout 9999999\npersistence_granularity x"),
+    ]
+    .concat();
+    for (text, format) in [(rules, Format::Ipvsadm), (&*keepalived, Format::Keepalived)] {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        let all: Vec<_> = services
+            .iter()
+            .map(|service| {
+                let is = service.persist.unwrap();
+                (is.timeout / 1_000_000_000, is.mask_v4, is.mask_v6)
+            })
+            .collect();
+        assert_eq!(all, [(300, 32, 128), (50, 24, 128), (60, 32, 64), (2_678_400, 32, 128)]);
+        let notes: Vec<_> = notes(&imported).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(notes[0], "persistence of 9999999 s becomes one of 2678400");
+        assert!(notes[1].starts_with("the mask '") && notes.len() == 2, "{notes:?}");
+    }
+    let bare = block("192.0.2.1", "10.0.1.1", "persistence_timeout");
+    let toml = read(&bare, Format::Keepalived).unwrap().toml("east");
+    assert!(toml.contains("persist = { seconds = 360 }\n"), "{toml}");
 }
 
 #[test]
@@ -196,6 +243,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
         "[service.check]\nkind = \"http\"\nfall = 4\ninterval_ms = 6000\npath = \"/health\"\nstatus = 200\ntimeout_ms = 2500\n",
         "command = [\"/usr/lib/check\", \"dns\"]",
         "choice = \"source\"",
+        "choice = \"least\"\npersist = { seconds = 50 }\n",
         "weight = 3\nexit = { port = \"east\" }",
         "addr = \"10.0.1.9\"\nport = 8081\nbackup = true\nweight = 1\n",
     ] {
@@ -205,7 +253,6 @@ fn the_virtual_servers_of_keepalived_become_services() {
     for (line, wanted) in [
         (4, "'vrrp_instance' is left out: flowyard announces VIPs by routes"),
         (12, "the range of addresses '192.0.2.10-20' is left out"),
-        (19, "persistence of 50 s"),
         (
             20,
             "the sorry_server 10.0.1.9 becomes a backup, which is checked like the other backends",
@@ -218,7 +265,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
             "{line}: {notes:?}"
         );
     }
-    assert_eq!(notes.len(), 6, "{notes:?}");
+    assert_eq!(notes.len(), 5, "{notes:?}");
 }
 
 #[test]

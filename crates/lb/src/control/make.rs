@@ -64,6 +64,12 @@ impl Control {
                     port: backend.port,
                     exit: backend.exit,
                     keeps: keeps(service, known.is_up || !believe),
+                    lasts: lasts(
+                        service,
+                        backend,
+                        known.is_up || !believe,
+                        weights[usize::from(index)],
+                    ),
                     weight: weights[usize::from(index)],
                     active: Arc::clone(&known.active),
                     ceiling: backend.ceiling,
@@ -79,6 +85,10 @@ impl Control {
                 weights,
                 quic: (!service.quic.is_empty()).then(|| Reader::new(&service.quic)),
                 servers: servers(service),
+                persist: self
+                    .totals
+                    .get(&service.name)
+                    .and_then(|totals| totals.persist.as_ref().map(|(_, table)| Arc::clone(table))),
                 counts: self.totals.get(&service.name).map(|t| Arc::clone(&t.counts)),
             });
         }
@@ -108,6 +118,13 @@ impl Control {
         // The services were validated when they were set, and weights cannot make a table invalid.
         maglev.map_or_else(|_| Arc::default(), Arc::new)
     }
+}
+
+/// Whether new connections of a network that has this backend still go to it. A drained backend is up and has the weight 0, as a
+/// backup has while other backends accept connections; but a backup is left then.
+fn lasts(service: &Service, backend: &Backend, is_up: bool, weight: u32) -> bool {
+    let keeps_drained = service.persist.is_some_and(|persist| persist.keeps_drained);
+    is_up && (weight > 0 || keeps_drained && !backend.backup)
 }
 
 /// Sets the weights of backups to 0 while another backend has a weight.

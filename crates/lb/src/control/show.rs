@@ -6,6 +6,7 @@ use flowyard_frame::Nanos;
 
 use super::state::{Control, Totals, name};
 use crate::counts::Sum;
+use crate::persist::{Persist, Persistence};
 use crate::plan::{Table, place};
 use crate::service::Service;
 
@@ -20,6 +21,8 @@ pub struct ServiceState {
     pub entries: u32,
     /// Totals since the service was added, including those of backends removed since.
     pub counts: Sum,
+    /// What became of new connections, if the service has persistence.
+    pub persist: Option<(Persistence, Arc<Persist>)>,
     /// The backends, in the order of the configuration.
     pub backends: Vec<BackendState>,
 }
@@ -91,6 +94,7 @@ impl Control {
             checksum: table.checksum(),
             entries: table.maglev.entries().len() as u32,
             counts,
+            persist: totals.and_then(|totals| totals.persist.clone()),
             backends,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
+use crate::persist::{Persist, Persistence};
 use crate::plan::{Active, Plan};
 use crate::service::{Backend, Service};
 
@@ -63,6 +64,8 @@ pub(super) struct Totals {
     pub(super) number: u16,
     /// Drops of packets for which no backend was chosen.
     pub(super) counts: Arc<Counts>,
+    /// The backends of clients' networks, and the settings that they were entered with.
+    pub(super) persist: Option<(Persistence, Arc<Persist>)>,
     /// Counters of removed backends that cores with an older plan may still increment.
     pub(super) leaving: Vec<Arc<Counts>>,
     /// Sum of the counters of removed backends that no core uses any more.
@@ -73,6 +76,17 @@ impl Totals {
     pub(super) fn sum(&self) -> Sum {
         let all = self.leaving.iter().fold(self.gone, |sum, counts| sum.plus(&counts.sum()));
         all.plus(&self.counts.sum())
+    }
+
+    /// Makes the table of networks that a service needs. The one that it has stays if it has the same size and the same masks.
+    pub(super) fn persist(&mut self, service: &Service) {
+        let same = |old: &Persistence, new: &Persistence| {
+            (old.mask_v4, old.mask_v6, old.networks) == (new.mask_v4, new.mask_v6, new.networks)
+        };
+        self.persist = service.persist.map(|new| match self.persist.take() {
+            Some((old, table)) if same(&old, &new) => (new, table),
+            _ => (new, Arc::new(Persist::new(new.networks))),
+        });
     }
 
     /// Moves counters that no core uses any more from `leaving` to `gone`.

@@ -38,6 +38,13 @@ impl Plan {
                 service.choice,
                 self.configured(table).checksum()
             );
+            if let Some(persist) = &service.persist {
+                let _infallible = write!(
+                    text,
+                    " persist {} {} {}",
+                    persist.timeout, persist.mask_v4, persist.mask_v6
+                );
+            }
             for backend in backends {
                 let Backend { name, addr, port, backup, ceiling, .. } = backend;
                 let backup = if *backup { " backup" } else { "" };

@@ -120,7 +120,8 @@ impl Plan {
         if table.service.choice == Choice::LeastConnections {
             return self.least(table, Target::has_room);
         }
-        let (entries, at) = (table.maglev.entries(), self.entry_of(table, key, hash));
+        let (entries, at) =
+            (table.maglev.entries(), table.maglev.entry(self.hash_of(table, key, hash)));
         let near = (1..=NEAR.min(entries.len())).map(|next| entries[(at + next) % entries.len()]);
         let mut near = near.filter_map(|index| self.member(table, index));
         if let Some(target) = near.find(accepts) {
@@ -130,14 +131,6 @@ impl Plan {
         let from = usize::from(full.index);
         let mut others = (1..all).map(|next| ((from + next) % all) as u16);
         others.find_map(|index| self.member(table, index).filter(accepts))
-    }
-
-    /// The entry of the Maglev table of a service that decides for this connection.
-    pub(super) fn entry_of(&self, table: &Table, key: &ConnKey, hash: u64) -> usize {
-        match table.service.choice {
-            Choice::SourceHash => table.maglev.entry(key.source_hash(self.seed)),
-            _ => table.maglev.entry(hash),
-        }
     }
 
     /// Whether a backend of the service accepts connections.

@@ -201,7 +201,7 @@ impl Balance {
         }
         let is_stray = self.strays.has(hash, now)
             && plan
-                .fall_back(target.service, &own, hash)
+                .without_entry(target.service, &own, hash, now)
                 .is_some_and(|chosen| chosen.id == target.id);
         self.whose.set(is_stray.then_some(target.id));
         is_stray.then_some(reply)

@@ -58,6 +58,11 @@ pub enum Because {
     Turns,
     /// The connection is new, and the backend with the fewest connections is chosen.
     Fewest,
+    /// The connection is new, and the network of its client has the backend.
+    Network {
+        /// How long ago the last connection of the network came.
+        age: Nanos,
+    },
     /// No backend accepts new connections.
     NoBackend,
     /// Every backend that accepts new connections has reached its limit.
@@ -152,7 +157,9 @@ impl Hub {
         }
         let table = plan.services().get(usize::from(service));
         let choice = table.map(|table| table.service.choice);
+        let persisted = plan.persisted(service, &conn, now);
         (explained.backend, explained.why) = match (explained.fall_back, choice) {
+            _ if let Some((target, age)) = persisted => (Some(target.id), Because::Network { age }),
             (None, _) => (None, Because::NoBackend),
             (Some(_), Some(Choice::RoundRobin)) => (None, Because::Turns),
             (Some(_), Some(Choice::LeastConnections)) => {

@@ -329,6 +329,7 @@ mod front;
 mod limits;
 mod marks;
 mod operate;
+mod persist;
 mod ports;
 mod present;
 mod replies;

@@ -7,15 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, Sender, State, Target};
+use crate::{Conn, ConnKey, Conns, Mode, Plan, Progress, Sender, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 
 use super::balance::Balance;
-use super::keep::Admission;
 use super::leases::Leases;
 use super::rewrite::Packet;
 use super::way::{Missed, Seen, Way};
-use flowyard_yard::DropReason;
 
 /// The most connections that are checked for expiry with each batch.
 const BUDGET: usize = 64;
@@ -132,66 +130,6 @@ impl Balance {
         self.new_connection(&plan, service, (key, conn, hash), now)
     }
 
-    /// The way of a packet of a connection that no table has.
-    fn new_connection(
-        &mut self,
-        plan: &Plan,
-        service: u16,
-        (key, conn, hash): (&FlowKey, &ConnKey, u64),
-        now: Nanos,
-    ) -> Missed {
-        let state = State::first(key.proto, key.tcp_flags);
-        let fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
-        let admission = self.admit(service);
-        // An entry under pressure may be gone before the client's next packet. Without an entry, the choice must be
-        // the same on every core and machine.
-        let mode = plan.services().get(usize::from(service)).map(|table| table.service.mode);
-        let is_safe = admission == Admission::Free || mode == Some(Mode::FullNat);
-        let chosen = match fresh && is_safe {
-            true => plan.choose(service, conn, hash, &mut self.turns),
-            false => plan.fall_back(service, conn, hash),
-        };
-        let Some(mut target) = chosen else { return self.no(service, DropReason::NoBackend) };
-        if fresh && !target.has_room() {
-            // Without an entry, no other backend could be remembered.
-            let is_kept = admission != Admission::No;
-            let other = is_kept.then(|| plan.instead(target, conn, hash)).flatten();
-            self.passed_over(target.id);
-            match other {
-                Some(other) => target = other,
-                None => return self.no(service, DropReason::BackendLimit),
-            }
-        }
-        let kept = match admission {
-            Admission::No => Err(Limit::Unestablished),
-            _ => self.keep(conn, hash, (target, true), (state, Progress::default()), now),
-        };
-        match kept {
-            Ok(way) => {
-                self.connected(target.id);
-                return Missed::Way(way);
-            }
-            Err(limit) => self.refused(service, limit),
-        }
-        let is_flood = admission == Admission::No;
-        if target.mode == Mode::FullNat || self.settings.full_drops && !is_flood {
-            return self.no(service, DropReason::NoConnection);
-        }
-        match plan.fall_back(service, conn, hash) {
-            Some(target) if fresh && !target.has_room() => {
-                self.passed_over(target.id);
-                self.no(service, DropReason::BackendLimit)
-            }
-            Some(target) => {
-                if target.mode == Mode::Dnat {
-                    self.strays.note(hash, now); // so that the replies are recognized
-                }
-                Missed::Way(Way::without_entry(target.id))
-            }
-            None => self.no(service, DropReason::NoBackend),
-        }
-    }
-
     /// The connection has an entry of this core now, in `slot`, which was copied from that of another one. From now on it is
     /// counted by this one, and by no other.
     #[cold]
@@ -221,12 +159,6 @@ impl Balance {
         {
             conns.set_mac(slot, mac);
         }
-    }
-
-    /// Counts a packet to `service` that gets no backend.
-    fn no(&self, service: u16, reason: DropReason) -> Missed {
-        self.unserved(service, reason);
-        Missed::Drop(reason)
     }
 
     /// The way of the connection of a quoted packet, which does not open a connection.

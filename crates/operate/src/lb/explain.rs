@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use flowyard_frame::{FlowKey, To, proto};
+use flowyard_frame::{FlowKey, Nanos, To, proto};
 use flowyard_lb::{
     Backend, BackendState, Because, Choice, Explained, Hub, Kept, Plan, State, Table, Target,
 };
@@ -135,12 +135,7 @@ impl<'a> Words<'a> {
                 ("no_service", self.passed())
             }
             Because::Kept(Kept { core, slot, state, is_established, .. }) => {
-                let state = match state {
-                    State::Opening => "half open",
-                    State::Open => "open",
-                    State::Closing => "closing",
-                    State::Datagrams => "datagrams",
-                };
+                let state = state_name(state);
                 let not = if is_established { "" } else { ", not established" };
                 self.step(format!(
                     "core {core} has an entry for this connection in slot {slot}, state {state}{not}"
@@ -171,6 +166,11 @@ impl<'a> Words<'a> {
                 self.entry(OTHERS);
                 ("least", None)
             }
+            Because::Network { age } => {
+                self.step(format!("{NEW}: it is new"));
+                self.network(key, age);
+                ("network", None)
+            }
             Because::NoBackend => {
                 let fix = self.no_backend();
                 ("no_backend", Some(Loss { reason: DropReason::NoBackend, fix }))
@@ -183,6 +183,17 @@ impl<'a> Words<'a> {
             }
         };
         Verdict { why, drop }
+    }
+
+    /// The network of the client, which has a backend.
+    fn network(&mut self, key: &FlowKey, age: Nanos) {
+        let persist = self.table().and_then(|table| table.service.persist);
+        let (Some(persist), Some(client)) = (persist, key.src_ip()) else { return };
+        let (network, seconds) = (persist.written(client), persist.timeout / 1_000_000_000);
+        let age = age as f64 / 1e9;
+        self.step(format!(
+            "the network {network} has a backend, which it keeps for {seconds} s without new connections; the last one came {age:.0} s ago"
+        ));
     }
 
     /// A backend that has reached its limit of connections.
@@ -222,6 +233,7 @@ impl<'a> Words<'a> {
         let note = match (why, target.weight) {
             (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",
             (Because::Kept(_), _) => "",
+            (Because::Network { .. }, 0) => "; it is drained, but networks keep it",
             _ if is_backup => "; it is a backup: no other backend accepts new connections",
             _ => "",
         };
@@ -308,6 +320,15 @@ impl<'a> Words<'a> {
             each.join(", ")
         ));
         fixes.join("; ")
+    }
+}
+
+const fn state_name(state: State) -> &'static str {
+    match state {
+        State::Opening => "half open",
+        State::Open => "open",
+        State::Closing => "closing",
+        State::Datagrams => "datagrams",
     }
 }
 

@@ -8,7 +8,7 @@ use flowyard_yard::Handle;
 
 use super::text::Page;
 use crate::lb;
-use crate::protocol::{LbBackend, LbCore, LbCounts, LbService};
+use crate::protocol::{LbBackend, LbCore, LbCounts, LbPersist, LbService};
 
 /// A family of samples, each taken from an `Of`.
 struct Metric<Of, Value> {
@@ -156,6 +156,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     }
     services(page, &all.services);
     limits(page, &all.services);
+    networks(page, &all.services);
     let backends: Vec<_> =
         all.services.iter().flat_map(|s| s.backends.iter().map(move |b| (s, b))).collect();
     self::backends(page, &backends);
@@ -250,6 +251,53 @@ fn limits(page: &mut Page, all: &[LbService]) {
                 let count = value(&service.counters).get(limit).copied().unwrap_or(0);
                 page.sample(name, &[("service", &service.name), ("limit", &limit)], count);
             }
+        }
+    }
+}
+
+/// What became of new connections of services with persistence: name, kind, help and value.
+const NETWORKS: [(&str, &str, &str, fn(&LbPersist) -> u64); 5] = [
+    (
+        "lb_service_persist_networks",
+        "gauge",
+        "Gives the number of clients' networks that have a backend of the service.",
+        |persist| persist.networks,
+    ),
+    (
+        "lb_service_persist_kept_total",
+        "counter",
+        "Counts the new connections that went to the backend that their client's network had.",
+        |persist| persist.kept,
+    ),
+    (
+        "lb_service_persist_given_total",
+        "counter",
+        "Counts the networks that were given a backend.",
+        |persist| persist.given,
+    ),
+    (
+        "lb_service_persist_moved_total",
+        "counter",
+        "Counts the networks that were given another backend, because theirs was down, removed, drained or at its limit.",
+        |persist| persist.moved,
+    ),
+    (
+        "lb_service_persist_evicted_total",
+        "counter",
+        "Counts the networks that were forgotten before their time, because there was no room for another one.",
+        |persist| persist.evicted,
+    ),
+];
+
+fn networks(page: &mut Page, all: &[LbService]) {
+    let with = || all.iter().filter_map(|service| Some((service, service.persist.as_ref()?)));
+    if with().next().is_none() {
+        return;
+    }
+    for (name, kind, help, value) in NETWORKS {
+        page.metric(name, kind, help);
+        for (service, persist) in with() {
+            page.sample(name, &[("service", &service.name)], value(persist));
         }
     }
 }

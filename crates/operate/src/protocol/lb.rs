@@ -65,12 +65,40 @@ pub struct LbService {
     pub all_down: String,
     /// Totals since the service was added, including those of backends removed since.
     pub counters: LbCounts,
+    /// How connections of a client's network stay with one backend; null if they do not.
+    #[serde(default)]
+    pub persist: Option<LbPersist>,
     /// The number of entries in the tables of all cores.
     pub entries_held: usize,
     /// The number of unestablished connections among them.
     pub unestablished: usize,
     /// The backends, in the order of the configuration.
     pub backends: Vec<LbBackend>,
+}
+
+/// How connections of clients' networks stay with backends, and what became of new ones.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbPersist {
+    /// The time in seconds without new connections after which the backend of a network is forgotten.
+    pub seconds: u64,
+    /// The leading bits of an IPv4 address that are the network.
+    pub mask_ipv4: u8,
+    /// The leading bits of an IPv6 address that are the network.
+    pub mask_ipv6: u8,
+    /// Whether new connections of a network still go to its backend while this is drained: `keep` or `move`.
+    pub drained: String,
+    /// The most networks that are stored.
+    pub capacity: usize,
+    /// Networks that have a backend now.
+    pub networks: u64,
+    /// Connections that went to the backend that their network had.
+    pub kept: u64,
+    /// Networks that were given a backend.
+    pub given: u64,
+    /// Networks that were given another backend, because theirs was down, removed, drained or at its limit.
+    pub moved: u64,
+    /// Networks that were forgotten before their time, because there was no room for another one.
+    pub evicted: u64,
 }
 
 /// Traffic counters of a service or a backend.
@@ -202,7 +230,7 @@ pub struct LbTrace {
     /// The address of the backend.
     pub addr: Option<String>,
     /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
-    /// `roundrobin` (the service's choice), `no_backend`, `backend_limit` (every backend has reached its
+    /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `no_backend`, `backend_limit` (every backend has reached its
     /// limit of connections), `no_service`, or `answer` (the flow is a
     /// reply of a backend).
     pub why: String,

@@ -1,0 +1,152 @@
+//! New connections, and those that no table has: which backend they get, and whether they get an entry.
+//!
+//! ```text
+//!  service with persistence ──> backend of the client's network ──lasts, has room──> that one
+//!                                      │ none                          │ full
+//!  others ───> may have an entry? ──> choice of the service ──full──> another backend, if it can be remembered
+//!                  │ under pressure                                    │ all full: dropped
+//!                  └──> Maglev alone
+//! ```
+
+use std::sync::Arc;
+
+use crate::{ConnKey, Limit, Mode, Plan, Progress, State, Target};
+use flowyard_frame::{FlowKey, Nanos, proto};
+use flowyard_yard::DropReason;
+
+use super::balance::Balance;
+use super::keep::Admission;
+use super::way::{Missed, Way};
+
+/// A connection that has no entry.
+struct Newcomer<'a> {
+    service: u16,
+    conn: &'a ConnKey,
+    hash: u64,
+    /// Whether the packet begins the connection, as far as can be seen.
+    is_fresh: bool,
+    admission: Admission,
+    now: Nanos,
+}
+
+impl Balance {
+    /// The way of a packet of a connection that no table has.
+    pub(super) fn new_connection(
+        &mut self,
+        plan: &Plan,
+        service: u16,
+        (key, conn, hash): (&FlowKey, &ConnKey, u64),
+        now: Nanos,
+    ) -> Missed {
+        let state = State::first(key.proto, key.tcp_flags);
+        let is_fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
+        let admission = self.admit(service);
+        let new = Newcomer { service, conn, hash, is_fresh, admission, now };
+        let persists =
+            plan.services().get(usize::from(service)).is_some_and(|t| t.persist.is_some());
+        let placed = match persists {
+            true => self.placed_by_network(plan, &new),
+            false => self.placed(plan, &new),
+        };
+        let target = match placed {
+            Ok(target) => target,
+            Err(reason) => return self.no(service, reason),
+        };
+        let kept = match admission {
+            Admission::No => Err(Limit::Unestablished),
+            _ => self.keep(conn, hash, (target, true), (state, Progress::default()), now),
+        };
+        match kept {
+            Ok(way) => {
+                self.connected(target.id);
+                return Missed::Way(way);
+            }
+            Err(limit) => self.refused(service, limit),
+        }
+        let is_flood = admission == Admission::No;
+        if target.mode == Mode::FullNat || self.settings.full_drops && !is_flood {
+            return self.no(service, DropReason::NoConnection);
+        }
+        match plan.without_entry(service, conn, hash, now) {
+            Some(target) if is_fresh && !target.has_room() => {
+                self.passed_over(target.id);
+                self.no(service, DropReason::BackendLimit)
+            }
+            Some(target) => {
+                if target.mode == Mode::Dnat {
+                    self.strays.note(hash, now); // so that the replies are recognized
+                }
+                Missed::Way(Way::without_entry(target.id))
+            }
+            None => self.no(service, DropReason::NoBackend),
+        }
+    }
+
+    /// The backend by the choice of the service.
+    fn placed<'p>(&mut self, plan: &'p Plan, new: &Newcomer<'_>) -> Result<&'p Target, DropReason> {
+        let Newcomer { service, conn, hash, .. } = *new;
+        // An entry under pressure may be gone before the client's next packet. Without an entry, the choice must be
+        // the same on every core and machine.
+        let mode = plan.services().get(usize::from(service)).map(|table| table.service.mode);
+        let is_safe = new.admission == Admission::Free || mode == Some(Mode::FullNat);
+        let chosen = match new.is_fresh && is_safe {
+            true => plan.choose(service, conn, hash, &mut self.turns),
+            false => plan.fall_back(service, conn, hash),
+        };
+        let target = chosen.ok_or(DropReason::NoBackend)?;
+        self.with_room(plan, target, new)
+    }
+
+    /// The backend of the client's network. If it has none, it gets one, unless unestablished connections are at their limit.
+    fn placed_by_network<'p>(
+        &mut self,
+        plan: &'p Plan,
+        new: &Newcomer<'_>,
+    ) -> Result<&'p Target, DropReason> {
+        let table = plan.services().get(usize::from(new.service)).ok_or(DropReason::NoBackend)?;
+        let (Some(settings), Some(persist)) = (&table.service.persist, &table.persist) else {
+            return self.placed(plan, new);
+        };
+        let network = settings.network(new.conn, plan.seed());
+        let place = Arc::as_ref(persist).place(network, settings.timeout, new.now);
+        let had = place.backend().and_then(|id| plan.target(id)).filter(|target| target.lasts);
+        if let Some(target) = had {
+            let other = self.with_room(plan, target, new)?;
+            match other.id == target.id {
+                true => place.keep(),
+                false => place.give(other.id),
+            }
+            return Ok(other);
+        }
+        if new.admission == Admission::Free {
+            let target = self.placed(plan, new)?;
+            place.give(target.id);
+            return Ok(target);
+        }
+        let target = plan.fall_back(new.service, new.conn, new.hash);
+        self.with_room(plan, target.ok_or(DropReason::NoBackend)?, new)
+    }
+
+    /// `target`, or if it has reached its limit of connections, another backend.
+    fn with_room<'p>(
+        &self,
+        plan: &'p Plan,
+        target: &'p Target,
+        new: &Newcomer<'_>,
+    ) -> Result<&'p Target, DropReason> {
+        if !new.is_fresh || target.has_room() {
+            return Ok(target);
+        }
+        self.passed_over(target.id);
+        // Without an entry, no other backend could be remembered.
+        let is_kept = new.admission != Admission::No;
+        let other = is_kept.then(|| plan.instead(target, new.conn, new.hash)).flatten();
+        other.ok_or(DropReason::BackendLimit)
+    }
+
+    /// Counts a packet to `service` that gets no backend.
+    fn no(&self, service: u16, reason: DropReason) -> Missed {
+        self.unserved(service, reason);
+        Missed::Drop(reason)
+    }
+}
