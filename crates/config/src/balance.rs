@@ -53,6 +53,7 @@ impl Config {
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             answers: service.answer,
+            one_packet: *service.one_packet.get_ref(),
             persist: service.persist.as_ref().map(|is| self.persistence(is)).transpose()?,
             connections: service.connections,
             opening: *service.opening.get_ref(),
@@ -255,6 +256,7 @@ impl Config {
                     backend.addr.span()
                 }
                 (_, Some(backend), _) => backend.name.span(),
+                (BadWhat::OnePacket(_), _, Some(service)) => service.one_packet.span(),
                 (BadWhat::Ports | BadWhat::Overlap(_), None, Some(service)) => service.port.span(),
                 (_, None, Some(service)) => service.name.span(),
                 (_, None, None) => 0..0,
@@ -377,6 +379,11 @@ pub(crate) fn check(config: &Config) -> Checked {
                 "replies of this service have no route to clients",
                 fix,
             ));
+        }
+        if settings.returns && mode == Mode::Dnat && *service.one_packet.get_ref() {
+            let what = "replies to datagrams that are placed one by one have no next hop: without an entry, the client's MAC address is not stored";
+            let fix = "write a 'next_hop' in 'clients' of [balance], or leave out 'one_packet'";
+            return Err(config.error(service.one_packet.span(), what, fix));
         }
         let needs = match mode {
             Mode::FullNat => cores,

@@ -83,6 +83,7 @@ struct Service {
     choice: &'static str,
     /// The time of persistence in seconds, and the bits of a network.
     persist: Option<u64>,
+    one_packet: bool,
     mask: Option<u8>,
     check: Option<Check>,
     backends: Vec<Backend>,
@@ -216,6 +217,9 @@ impl Service {
             port => writeln!(to, "port = {port}")?,
         }
         writeln!(to, "mode = \"{}\"\nchoice = \"{}\"", self.mode, self.choice)?;
+        if self.one_packet {
+            writeln!(to, "one_packet = true")?;
+        }
         if let Some(seconds) = self.persist {
             let key = if self.vip.is_ipv4() { "mask_ipv4" } else { "mask_ipv6" };
             let most = if self.vip.is_ipv4() { 32 } else { 128 };
@@ -333,6 +337,26 @@ fn thresholds(imported: &mut Imported, line: usize, limit: u32, resume: u32) -> 
     };
     imported.note(line, format!("{what} (upper {limit}, lower {resume})"));
     (limit, 0)
+}
+
+/// Leaves out what a service with one-packet scheduling cannot have.
+fn one_packet(imported: &mut Imported, line: usize, service: &mut Service) {
+    if service.one_packet && service.proto != "udp" {
+        imported.note(line, "one-packet scheduling is left out: it exists for UDP only");
+        service.one_packet = false;
+    }
+}
+
+/// Leaves out the thresholds of a server if its service has no connections.
+fn no_limits(service: &mut Service, line: usize, notes: &mut Vec<Note>) {
+    let Some(backend) = service.backends.last_mut().filter(|_| service.one_packet) else { return };
+    if backend.limit > 0 {
+        let text =
+            "the limit of connections is left out: with one-packet scheduling there are none"
+                .into();
+        notes.push(Note { line, text });
+        (backend.limit, backend.resume) = (0, 0);
+    }
 }
 
 /// A weight within the limits.

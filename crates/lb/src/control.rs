@@ -175,11 +175,12 @@ impl Control {
             let totals = self.totals.entry(service.name.clone()).or_insert_with(|| Totals {
                 number: free.next().unwrap_or(u16::MAX),
                 counts: Arc::new(Counts::new(self.cores)),
+                asked: None,
                 persist: None,
                 leaving: Vec::new(),
                 gone: Sum::default(),
             });
-            totals.persist(service);
+            totals.prepare(service);
         }
     }
 

@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asked;
 pub mod check;
 mod conns;
 mod control;
@@ -21,6 +22,7 @@ pub mod quic;
 mod service;
 mod work;
 
+pub use asked::Asked;
 pub use conns::{
     Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Sender, Stage, State,
     Step, Timeouts,

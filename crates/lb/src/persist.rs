@@ -165,7 +165,8 @@ impl Persist {
     /// The place of a network.
     pub(crate) fn place(&self, network: Network, timeout: Nanos, now: Nanos) -> Place<'_> {
         // The Maglev table uses the high bits of the hash.
-        let set = ((network.hash & 0xffff_ffff) * self.sets as u64 >> 32) as usize;
+        let low = network.hash & 0xffff_ffff;
+        let set = ((low * self.sets as u64) >> 32) as usize;
         let per_shard = self.sets / self.shards.len();
         let shard = &self.shards[set / per_shard];
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use flowyard_flow::table::Maglev;
 use flowyard_frame::{FlowKey, Nanos};
 
+use crate::asked::Asked;
 use crate::conns::ConnKey;
 use crate::counts::Counts;
 use crate::persist::Persist;
@@ -89,6 +90,8 @@ pub struct Table {
     pub(crate) servers: Vec<(ServerId, u16)>,
     /// The backends of clients' networks, if connections stay with them.
     pub persist: Option<Arc<Persist>>,
+    /// Datagrams that may be answered, if they are placed one by one and replies are translated.
+    pub asked: Option<Arc<Asked>>,
     /// Counters for packets that have no backend; `None` if they are not counted.
     pub counts: Option<Arc<Counts>>,
 }
@@ -110,8 +113,11 @@ pub struct Target {
     pub port: Option<u16>,
     /// The output port and MAC addresses.
     pub exit: Exit,
-    /// Whether existing connections stay with this backend.
+    /// Whether packets of existing connections go to this backend. Datagrams that are placed one by one do not belong to
+    /// connections, even if there are entries from before.
     pub keeps: bool,
+    /// The datagrams whose replies are translated without an entry, if that is needed.
+    pub asked: Option<Arc<Asked>>,
     /// Whether new connections of a network that has this backend still go to it.
     pub lasts: bool,
     /// The effective weight for new connections, in hundredths of a configured one. It includes

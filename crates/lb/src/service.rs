@@ -40,6 +40,8 @@ pub struct Service {
     pub proxy: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
+    /// Whether each datagram is placed by itself, and no connection is entered. Possible for UDP, not with FullNAT.
+    pub one_packet: bool,
     /// How connections of a client's network stay with one backend, if they do.
     pub persist: Option<Persistence>,
     /// The most entries of this service in the connection table of a core; 0 is no limit.
@@ -81,6 +83,7 @@ impl Service {
             slow_start: 0,
             proxy: false,
             answers: true,
+            one_packet: false,
             persist: None,
             connections: 0,
             opening: 0,

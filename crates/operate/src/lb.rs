@@ -110,6 +110,7 @@ fn service(hub: &Hub, state: &ServiceState, now: Nanos) -> LbService {
         }
         .into(),
         counters: counters(&state.counts),
+        one_packet: service.one_packet,
         persist: state.persist.as_ref().map(|(settings, table)| persist(settings, table, now)),
         entries_held: held.all,
         unestablished: held.unestablished,

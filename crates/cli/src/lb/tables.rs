@@ -107,7 +107,10 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
             Cell::new(service.name.as_str()).tone(Tone::Strong),
             Cell::new(address(service)),
             Cell::new(service.mode.as_str()),
-            Cell::new(service.choice.as_str()),
+            Cell::new(match service.one_packet {
+                true => format!("{}, each datagram", service.choice),
+                false => service.choice.clone(),
+            }),
             Cell::new(format!("{up} of {all}")).tone(tone),
             Cell::new(num::exact(connections)),
         ];

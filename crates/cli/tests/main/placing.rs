@@ -8,6 +8,7 @@ use crate::yard::Yard;
 flowyard_testkit::tests! {
     a_full_backend_is_reported_and_gets_no_connections,
     a_network_keeps_its_backend_and_is_shown,
+    datagrams_are_placed_one_by_one,
 }
 
 fn a_full_backend_is_reported_and_gets_no_connections() {
@@ -65,4 +66,23 @@ fn a_network_keeps_its_backend_and_is_shown() {
     assert!(said.contains("it is drained, but networks keep it"), "{said}");
     let shown = yard.ask(&["lb", "show"]);
     assert!(shown.contains("Networks with a backend") && shown.contains("/24"), "{shown}");
+}
+
+fn datagrams_are_placed_one_by_one() {
+    let text = config("", &[A, B])
+        .replace("mode = \"dsr\"", "mode = \"dsr\"\nchoice = \"roundrobin\"\none_packet = true");
+    let yard = Yard::start(&text, &[]);
+    let dns = service(&yard, "dns", |dns| {
+        [0, 1].iter().all(|at| count(&dns["backends"][at], "in_packets") > 10)
+    });
+    assert_eq!((&dns["one_packet"], &dns["entries_held"]), (&true.into(), &0.into()), "{dns}");
+    assert_eq!(count(&dns, "connections"), 0);
+    let flow = "udp 192.0.2.111:9 > 192.0.2.10:5204";
+    let said = yard.ask(&["lb", "trace", flow]);
+    assert!(
+        said.contains("each datagram of the service is placed by itself: a datagram goes to"),
+        "{said}"
+    );
+    let shown = yard.ask(&["lb", "show"]);
+    assert!(shown.contains("roundrobin, each datagram"), "{shown}");
 }

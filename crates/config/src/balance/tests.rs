@@ -140,6 +140,34 @@ fn limits_of_unestablished_connections_are_checked() {
 }
 
 #[test]
+fn what_needs_connections_excludes_one_packet() {
+    let text = GOOD
+        .replace("\"tcp\"", "\"udp\"")
+        .replace("mode = \"fullnat\"", "mode = \"dnat\"\none_packet = true");
+    let config = Config::parse("y.toml", &text).unwrap();
+    assert!(config.services().unwrap()[0].one_packet);
+    let holds = &config.capacity().unwrap().unwrap().services[0];
+    assert!(holds.one_packet && (holds.connections, holds.opening, holds.part) == (0, 0, 0));
+    for (from, to, wanted) in [
+        ("\"dnat\"", "\"fullnat\"", "in mode fullnat a reply is recognized by its connection"),
+        (
+            "addr = \"10.0.1.1\"",
+            "addr = \"10.0.1.1\"\nmax_connections = 5",
+            "'max_connections' of a backend has no effect with 'one_packet'",
+        ),
+        (
+            "clients = { port = \"west\", next_hop = \"02:00:00:00:00:01\" }",
+            "clients = { port = \"west\" }",
+            "replies to datagrams that are placed one by one have no next hop",
+        ),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Config::parse("y.toml", &text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains("y.toml:23:14: ") && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
 fn persistence_has_the_defaults_of_ipvs() {
     let mode = "mode = \"fullnat\"";
     let text = GOOD.replace(mode, &format!("{mode}\npersist = {{}}"));
@@ -288,6 +316,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "mode = \"fullnat\"",
         "mode = \"fullnat\"\npersist = { drained = \"stay\" }",
         "'stay' is not a valid choice; choose one of keep, move",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"dnat\"\none_packet = true",
+        "y.toml:23:14: service 'web': only datagrams of UDP can be placed one by one; leave out",
     ),
     ("[[service]]", "[service]", "y.toml:17:1: [service] would be the only section of this name"),
     ("[balance]", "[[balance]]", "there can be only one section [balance]; write [balance]"),

@@ -158,6 +158,9 @@ pub struct ServiceConfig {
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
+    /// Whether each datagram is placed by itself.
+    #[serde(default = "none")]
+    pub one_packet: Spanned<bool>,
     /// How connections of a client's network stay with one backend; by default they do not.
     pub persist: Option<Spanned<PersistConfig>>,
     /// The most connections of this service that each core stores; 0 is no limit.

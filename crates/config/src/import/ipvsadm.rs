@@ -8,7 +8,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
-    Backend, ImportError, Imported, Service, choice, mask, persistence, thresholds, weight,
+    Backend, ImportError, Imported, Service, choice, mask, no_limits, one_packet, persistence,
+    thresholds, weight,
 };
 
 /// A service as a rule names it.
@@ -112,6 +113,7 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
         mode: "",
         choice: "least",
         persist: None,
+        one_packet: false,
         mask: None,
         check: None,
         backends: Vec::new(),
@@ -135,7 +137,7 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
                 let text = words.value(option)?;
                 service.mask = mask(imported, line, text);
             }
-            "-o" | "--ops" => imported.note(line, "one-packet scheduling is left out: datagrams of one client port stay with one backend for 'datagrams_ms'"),
+            "-o" | "--ops" => service.one_packet = true,
             "-b" | "--sched-flags" => {
                 let flags = words.value(option)?;
                 imported.note(line, format!("the flags '{flags}' of the scheduler are left out"));
@@ -147,6 +149,7 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
             other => return Err(words.wrong(format!("'{other}' is not an option of a service"))),
         }
     }
+    one_packet(imported, line, &mut service);
     imported.services.push(service);
     Ok(())
 }
@@ -206,8 +209,8 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
         imported.note(line, format!("server {addr} is left out: it has mode \"{mode}\", and service '{name}' has mode \"{first}\" by its first server"));
         return Ok(());
     }
-    let backend = Backend { addr, port, weight: heavy, backup: false, limit, resume };
-    service.backends.push(backend);
+    service.backends.push(Backend { addr, port, weight: heavy, backup: false, limit, resume });
+    no_limits(service, line, &mut imported.notes);
     if port != of && !matches!(mode, "dnat") && port != 0 {
         imported.note(
             line,

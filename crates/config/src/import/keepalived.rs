@@ -19,8 +19,8 @@ use serde::de::value::{Error, StrDeserializer};
 use crate::health::RecordType;
 
 use super::{
-    Backend, Check, ImportError, Imported, Service, choice, mask, persistence, quoted, thresholds,
-    weight,
+    Backend, Check, ImportError, Imported, Service, choice, mask, no_limits, one_packet,
+    persistence, quoted, thresholds, weight,
 };
 
 /// The deepest nesting of blocks; keepalived's own has four.
@@ -234,6 +234,7 @@ fn services(
         mode: "dnat",
         choice: "roundrobin",
         persist: None,
+        one_packet: false,
         mask: None,
         check: None,
         backends: Vec::new(),
@@ -262,6 +263,7 @@ fn services(
                 let seconds = if statement.words.len() > 1 { statement.number()? } else { 360 };
                 service.persist = Some(persistence(imported, line, seconds));
             }
+            "ops" => service.one_packet = true,
             "persistence_granularity" => {
                 service.mask = mask(imported, line, statement.value(1).unwrap_or_default());
             }
@@ -272,6 +274,7 @@ fn services(
             key => imported.note(line, format!("'{key}' of a virtual_server is left out")),
         }
     }
+    one_packet(imported, server.line, &mut service);
     for statement in server.block().iter().filter(|statement| statement.key() == "real_server") {
         real_server(imported, &mut service, statement, period)?;
     }
@@ -368,6 +371,7 @@ fn real_server(
         thresholds(imported, server.line, backend.limit, backend.resume);
     note_port(imported, service, server, (addr, port));
     service.backends.push(backend);
+    no_limits(service, server.line, &mut imported.notes);
     Ok(())
 }
 

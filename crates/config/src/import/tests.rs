@@ -60,13 +60,46 @@ fn the_rules_of_ipvs_become_services() {
     assert_eq!(services[2].mode, flowyard_lb::Mode::Gue);
     let notes = notes(&imported);
     let lines: Vec<_> = notes.iter().map(|(line, _)| *line).collect();
-    assert_eq!(lines, [4, 4, 7, 8, 9], "{notes:?}");
+    assert_eq!(lines, [4, 5, 7, 8, 9], "{notes:?}");
+    assert!(services[1].one_packet && !services[0].one_packet);
     for (at, wanted) in [
         (0, "the scheduler 'sed' does not exist in flowyard; choice = \"least\" is used"),
         (3, "server fd00::2 is left out: it has mode \"dnat\""),
         (4, "the service of firewall mark 7"),
     ] {
         assert!(notes[at].1.starts_with(wanted), "{:?}", notes[at]);
+    }
+}
+
+#[test]
+fn one_packet_scheduling_is_carried_over() {
+    let rules = "\
+-A -u 192.0.2.1:53 -s rr -o
+-a -u 192.0.2.1:53 -r 10.0.1.1:53 -m -w 1 -x 9 -y 1
+-A -t 192.0.2.1:53 -s rr --ops
+-a -t 192.0.2.1:53 -r 10.0.1.1:53 -m -w 1
+";
+    let keepalived = "\
+virtual_server 192.0.2.1 53 { protocol UDP
+    ops
+    real_server 10.0.1.1 53 { uthreshold 9 }
+}
+virtual_server 192.0.2.1 53 {
+    ops
+    real_server 10.0.1.1 53 { }
+}
+";
+    for (text, format, lines) in
+        [(rules, Format::Ipvsadm, [2, 3]), (keepalived, Format::Keepalived, [3, 5])]
+    {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        assert!(services[0].one_packet && !services[1].one_packet);
+        assert!(services[0].backends[0].ceiling.is_none());
+        let notes = notes(&imported);
+        assert_eq!(notes.iter().map(|(line, _)| *line).collect::<Vec<_>>(), lines, "{notes:?}");
+        assert!(notes[0].1.starts_with("the limit of connections is left out"));
+        assert!(notes[1].1.ends_with("it exists for UDP only"));
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use flowyard_flow::Secret;
 use flowyard_flow::table::Directory;
 
-use super::Conns;
+use super::{Conns, Timeouts};
 
 /// The most entries that are removed and still listed.
 const GONE: usize = 64;
@@ -32,6 +32,12 @@ impl Conns {
     pub fn with_directory(self, directory: &Arc<Directory>, core: u16) -> Self {
         let gone = Vec::with_capacity(GONE);
         Self { listed: Some((Arc::clone(directory), core)), gone, ..self }
+    }
+
+    /// The idle timeouts.
+    #[must_use]
+    pub const fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// Lists a new entry.

@@ -74,6 +74,9 @@ pub enum BadWhat {
         "PROXY protocol works only for TCP with mode fullnat; leave out 'proxy': in the other modes backends see the client's address"
     )]
     Proxy,
+    /// A service places datagrams one by one, and has something that needs connections.
+    #[error("{0}")]
+    OnePacket(&'static str),
     /// Two backends of a service have the same server ID.
     #[error("backend '{0}' has the same server ID as another backend; give each backend its own")]
     ServerTwice(String),
@@ -94,6 +97,9 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         }
         if service.proxy && (service.mode, service.proto) != (Mode::FullNat, proto::TCP) {
             return Err(wrong(None, BadWhat::Proxy));
+        }
+        if let Some(what) = one_packet(service) {
+            return Err(wrong(None, BadWhat::OnePacket(what)));
         }
         let front = Front {
             addr: service.vip,
@@ -153,6 +159,27 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
     fronts.sort_unstable();
     returns.sort_unstable();
     Ok(Fronts { vips: fronts, returns })
+}
+
+/// Why the datagrams of a service cannot be placed one by one, if they are to be.
+fn one_packet(service: &Service) -> Option<&'static str> {
+    if !service.one_packet {
+        None
+    } else if service.proto != proto::UDP {
+        Some(
+            "only datagrams of UDP can be placed one by one; leave out 'one_packet', or write proto = \"udp\"",
+        )
+    } else if service.mode == Mode::FullNat {
+        Some(
+            "in mode fullnat a reply is recognized by its connection, which 'one_packet' does not enter; use dnat, or leave out 'one_packet'",
+        )
+    } else if service.backends.iter().any(|backend| backend.ceiling.is_some()) {
+        Some(
+            "'max_connections' of a backend has no effect with 'one_packet', which has no connections; leave out one of them",
+        )
+    } else {
+        None
+    }
 }
 
 fn overlap(a: &Front, b: &Front) -> bool {

@@ -42,6 +42,7 @@ impl Control {
             let believe = all.iter().any(|known| known.is_up) || service.all_down == AllDown::Drop;
             let steps = self.steps.get(at..at + all.len()).unwrap_or_default();
             at += all.len();
+            let asked = self.totals.get(&service.name).and_then(|totals| totals.asked.clone());
             let weight = |((backend, known), step): ((&Backend, &&Known), &u64)| {
                 let weight = known.weight.unwrap_or(backend.weight);
                 let drains = backend.drain || known.drained;
@@ -63,7 +64,8 @@ impl Control {
                     addr: backend.addr,
                     port: backend.port,
                     exit: backend.exit,
-                    keeps: keeps(service, known.is_up || !believe),
+                    keeps: keeps(service, known.is_up || !believe) && !service.one_packet,
+                    asked: asked.clone(),
                     lasts: lasts(
                         service,
                         backend,
@@ -85,6 +87,7 @@ impl Control {
                 weights,
                 quic: (!service.quic.is_empty()).then(|| Reader::new(&service.quic)),
                 servers: servers(service),
+                asked,
                 persist: self
                     .totals
                     .get(&service.name)

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use flowyard_frame::Nanos;
 
+use crate::asked::Asked;
 use crate::counts::{Counts, Sum};
 use crate::persist::{Persist, Persistence};
 use crate::plan::{Active, Plan};
-use crate::service::{Backend, Service};
+use crate::service::{Backend, Mode, Service};
 
 /// The services, and the state of their backends.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(super) struct Totals {
     pub(super) number: u16,
     /// Drops of packets for which no backend was chosen.
     pub(super) counts: Arc<Counts>,
+    /// Datagrams that may be answered, if they are placed one by one and replies are translated.
+    pub(super) asked: Option<Arc<Asked>>,
     /// The backends of clients' networks, and the settings that they were entered with.
     pub(super) persist: Option<(Persistence, Arc<Persist>)>,
     /// Counters of removed backends that cores with an older plan may still increment.
@@ -78,11 +81,14 @@ impl Totals {
         all.plus(&self.counts.sum())
     }
 
-    /// Makes the table of networks that a service needs. The one that it has stays if it has the same size and the same masks.
-    pub(super) fn persist(&mut self, service: &Service) {
+    /// Makes the tables that a service needs. That of datagrams stays. The table of networks stays if it has the same
+    /// size and the same masks.
+    pub(super) fn prepare(&mut self, service: &Service) {
         let same = |old: &Persistence, new: &Persistence| {
             (old.mask_v4, old.mask_v6, old.networks) == (new.mask_v4, new.mask_v6, new.networks)
         };
+        let is_asked = service.one_packet && service.mode == Mode::Dnat;
+        self.asked = is_asked.then(|| self.asked.take().unwrap_or_else(|| Arc::new(Asked::new())));
         self.persist = service.persist.map(|new| match self.persist.take() {
             Some((old, table)) if same(&old, &new) => (new, table),
             _ => (new, Arc::new(Persist::new(new.networks))),

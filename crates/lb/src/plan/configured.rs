@@ -38,6 +38,9 @@ impl Plan {
                 service.choice,
                 self.configured(table).checksum()
             );
+            if service.one_packet {
+                text.push_str(" one packet");
+            }
             if let Some(persist) = &service.persist {
                 let _infallible = write!(
                     text,

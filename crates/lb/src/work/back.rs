@@ -169,6 +169,11 @@ impl Balance {
         let proxied = Proxied::default();
         let (vip, port) = (flow.dst_ip()?, flow.dport);
         let mut reply = Reply { vip, port, dst: None, home: None, proxied, mac: None };
+        if let Some(asked) = &target.asked {
+            let is_reply = asked.has(hash, self.settings.timeouts.datagrams, now);
+            self.whose.set(is_reply.then_some(target.id));
+            return is_reply.then_some(reply);
+        }
         let covered = came.is_some_and(|(flags, _)| Leases::<Reply>::covers(flags));
         let moves = self.moves.load(Acquire);
         if covered && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves) {

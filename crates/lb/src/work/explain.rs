@@ -125,19 +125,7 @@ impl Hub {
         };
         let at = flow.dst_ip().and_then(|dst| plan.service(dst, flow.proto, flow.dport));
         let Some(service) = at else {
-            if let Some((from, asked)) = plan.answered(flow) {
-                let asked = ConnKey::of(&asked);
-                let is_from = |kept: &Kept| kept.backend == from.id;
-                let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
-                (explained.service, explained.backend) = (Some(from.service), Some(from.id));
-                explained.why = match kept.filter(is_from) {
-                    Some(kept) => {
-                        explained.adapter = self.adapter(&kept, Sender::Backend);
-                        Because::Answer
-                    }
-                    None => Because::NotAsked,
-                };
-            }
+            self.explain_reply(flow, now, &mut explained);
             return explained;
         };
         explained.service = Some(service);
@@ -147,7 +135,9 @@ impl Hub {
             explained.fall_back = entry.target.map(|target| target.id);
         }
         let keeps = |kept: &Kept| plan.target(kept.backend).is_some_and(|target| target.keeps);
-        if let Some(kept) = self.kept(&conn, hash, now, keeps) {
+        let table = plan.services().get(usize::from(service));
+        let has_conns = table.is_some_and(|table| !table.service.one_packet);
+        if has_conns && let Some(kept) = self.kept(&conn, hash, now, keeps) {
             if keeps(&kept) {
                 (explained.backend, explained.why) = (Some(kept.backend), Because::Kept(kept));
                 explained.adapter = self.adapter(&kept, Sender::Client);
@@ -155,7 +145,6 @@ impl Hub {
             }
             explained.left = Some(kept);
         }
-        let table = plan.services().get(usize::from(service));
         let choice = table.map(|table| table.service.choice);
         let persisted = plan.persisted(service, &conn, now);
         (explained.backend, explained.why) = match (explained.fall_back, choice) {
@@ -183,6 +172,29 @@ impl Hub {
         explained
     }
 
+    /// Whether packets of `flow`, which is to no service, are replies of a backend.
+    fn explain_reply(&self, flow: &FlowKey, now: Nanos, explained: &mut Explained) {
+        let plan = Arc::clone(&explained.plan);
+        if let Some((from, asked)) = plan.answered(flow) {
+            let asked = ConnKey::of(&asked);
+            let is_from = |kept: &Kept| kept.backend == from.id;
+            let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
+            (explained.service, explained.backend) = (Some(from.service), Some(from.id));
+            let is_asked = |asked_by: &Arc<crate::Asked>| {
+                let hash = asked.hash(plan.seed());
+                asked_by.has(hash, self.datagrams(), now)
+            };
+            explained.why = match kept.filter(is_from) {
+                None if from.asked.as_ref().is_some_and(is_asked) => Because::Answer,
+                Some(kept) => {
+                    explained.adapter = self.adapter(&kept, Sender::Backend);
+                    Because::Answer
+                }
+                None => Because::NotAsked,
+            };
+        }
+    }
+
     /// The entry of the connection with this key in any core's table. An entry for which `stays` is true has
     /// priority, because a core whose entry is not usable queries the other cores before it chooses again.
     fn kept(
@@ -201,6 +213,15 @@ impl Hub {
             Some(Kept { core, slot, backend: conn.backend, state: conn.state(), is_established })
         });
         all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
+    }
+
+    /// The time for which a datagram without an entry may be answered: the same as with one.
+    fn datagrams(&self) -> Nanos {
+        let Some(tables) = self.conns() else { return 0 };
+        let first = tables.first();
+        first.map_or(0, |conns| {
+            conns.lock().unwrap_or_else(PoisonError::into_inner).timeouts().datagrams
+        })
     }
 
     /// What an adapter does for packets of the connection in an entry.

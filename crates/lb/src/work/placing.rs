@@ -82,6 +82,28 @@ impl Balance {
         }
     }
 
+    /// The way of a datagram that is placed by itself.
+    #[inline(never)]
+    pub(super) fn one_packet(
+        &mut self,
+        plan: &Plan,
+        service: u16,
+        (conn, hash): (&ConnKey, u64),
+        now: Nanos,
+    ) -> Missed {
+        let admission = Admission::Free;
+        let new = Newcomer { service, conn, hash, is_fresh: true, admission, now };
+        match self.placed_by_network(plan, &new) {
+            Ok(target) => {
+                if let Some(asked) = &target.asked {
+                    asked.note(hash, now);
+                }
+                Missed::Way(Way::without_entry(target.id))
+            }
+            Err(reason) => self.no(service, reason),
+        }
+    }
+
     /// The backend by the choice of the service.
     fn placed<'p>(&mut self, plan: &'p Plan, new: &Newcomer<'_>) -> Result<&'p Target, DropReason> {
         let Newcomer { service, conn, hash, .. } = *new;

@@ -328,6 +328,7 @@ mod flood;
 mod front;
 mod limits;
 mod marks;
+mod one_packet;
 mod operate;
 mod persist;
 mod ports;

@@ -96,6 +96,9 @@ impl Balance {
         }
         let Some(service) = service else { return Missed::NoService };
         let plan = Arc::clone(&self.plan);
+        if plan.services().get(usize::from(service)).is_some_and(|table| table.service.one_packet) {
+            return self.one_packet(&plan, service, (conn, hash), now);
+        }
         // An earlier lane of the batch may have entered the connection.
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;

@@ -108,8 +108,24 @@ impl<'a> Words<'a> {
         ));
     }
 
+    /// Why the choice of the service decides about a packet, and what the packet is.
+    fn newcomer(&self) -> (&'static str, &'static str) {
+        match self.table().is_some_and(|table| table.service.one_packet) {
+            true => ("each datagram of the service is placed by itself", "a datagram"),
+            false => ("no core has an entry for this connection", "a new connection"),
+        }
+    }
+
+    /// As [`Self::newcomer`], as a sentence.
+    fn is_new(&self) -> String {
+        match self.newcomer() {
+            (why, "a datagram") => why.to_owned(),
+            (why, _) => format!("{why}: it is new"),
+        }
+    }
+
     fn verdict(&mut self, key: &FlowKey) -> Verdict {
-        const NEW: &str = "no core has an entry for this connection";
+        let (new, it) = self.newcomer();
         const OTHERS: &str = "a packet in the middle of a connection without an entry uses";
         let (why, drop) = match self.explained.why {
             Because::NoService { is_vip } => {
@@ -143,8 +159,8 @@ impl<'a> Words<'a> {
                 ("connection", None)
             }
             Because::Entry => {
-                self.step(format!("{NEW}: it is new"));
-                self.entry("a new connection uses");
+                self.step(self.is_new());
+                self.entry(&format!("{it} uses"));
                 match self.table().map(|table| table.service.choice) {
                     Some(Choice::SourceHash) => ("source", None),
                     _ => ("maglev", None),
@@ -152,7 +168,7 @@ impl<'a> Words<'a> {
             }
             Because::Turns => {
                 self.step(format!(
-                    "{NEW}: a new connection goes to the next backend of the round robin, which only the \
+                    "{new}: {it} goes to the next backend of the round robin, which only the \
                      receiving core knows"
                 ));
                 self.entry(OTHERS);
@@ -160,14 +176,14 @@ impl<'a> Words<'a> {
             }
             Because::Fewest => {
                 self.step(format!(
-                    "{NEW}: a new connection goes to the backend with the fewest connections for its weight"
+                    "{new}: {it} goes to the backend with the fewest connections for its weight"
                 ));
                 self.fewest();
                 self.entry(OTHERS);
                 ("least", None)
             }
             Because::Network { age } => {
-                self.step(format!("{NEW}: it is new"));
+                self.step(self.is_new());
                 self.network(key, age);
                 ("network", None)
             }
@@ -176,7 +192,7 @@ impl<'a> Words<'a> {
                 ("no_backend", Some(Loss { reason: DropReason::NoBackend, fix }))
             }
             Because::Full => {
-                self.step(format!("{NEW}: it is new"));
+                self.step(self.is_new());
                 let fix = "raise 'max_connections' of the backends, or add backends";
                 let reason = DropReason::BackendLimit;
                 ("backend_limit", Some(Loss { reason, fix: fix.into() }))

@@ -255,8 +255,10 @@ fn limits(page: &mut Page, all: &[LbService]) {
     }
 }
 
+type OfNetworks = fn(&LbPersist) -> u64;
+
 /// What became of new connections of services with persistence: name, kind, help and value.
-const NETWORKS: [(&str, &str, &str, fn(&LbPersist) -> u64); 5] = [
+const NETWORKS: [(&str, &str, &str, OfNetworks); 5] = [
     (
         "lb_service_persist_networks",
         "gauge",

@@ -65,6 +65,9 @@ pub struct LbService {
     pub all_down: String,
     /// Totals since the service was added, including those of backends removed since.
     pub counters: LbCounts,
+    /// Whether each datagram is placed by itself.
+    #[serde(default)]
+    pub one_packet: bool,
     /// How connections of a client's network stay with one backend; null if they do not.
     #[serde(default)]
     pub persist: Option<LbPersist>,
