@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flowyard_flow::table::Maglev;
-use flowyard_frame::{FlowKey, Nanos};
+use flowyard_frame::Nanos;
 
 use crate::asked::Asked;
 use crate::conns::ConnKey;
@@ -30,9 +30,11 @@ use crate::service::{Choice, Exit, Mode, OnDown, Service};
 mod configured;
 mod entry;
 mod limit;
+mod replies;
 
 pub use entry::Entry;
 pub use limit::{Active, Ceiling};
+pub(crate) use replies::cut;
 
 /// Bits of a backend's ID that are its index in the targets; the others count earlier users of it.
 const PLACE_BITS: u32 = 20;
@@ -55,8 +57,11 @@ pub struct Plan {
 pub(crate) struct Fronts {
     /// The VIPs.
     pub(crate) vips: Vec<Front>,
-    /// The source addresses of replies from DNAT backends.
+    /// The source addresses of replies from DNAT backends. Those of two services may be equal; two that are not equal have no
+    /// port of one address in common.
     pub(crate) returns: Vec<Front>,
+    /// Service and index of the backends whose ports another service uses, too; sorted.
+    pub(crate) shared: Vec<(u16, u16)>,
 }
 
 /// A port range of an address, and the service it belongs to.
@@ -69,6 +74,8 @@ pub(crate) struct Front {
     pub(crate) service: u16,
     /// In [`Fronts::returns`], the index of the backend in its service; in [`Fronts::vips`], 0.
     pub(crate) index: u16,
+    /// In [`Fronts::returns`], the number of those before it with the same address, protocol and ports.
+    pub(crate) before: u16,
 }
 
 /// A service with its tables.
@@ -120,6 +127,8 @@ pub struct Target {
     pub asked: Option<Arc<Asked>>,
     /// Whether new connections of a network that has this backend still go to it.
     pub lasts: bool,
+    /// Whether a backend of another service has its address and port, and replies of both return through the balancer.
+    pub shares: bool,
     /// The effective weight for new connections, in hundredths of a configured one. It includes
     /// health, drain and slow start.
     pub weight: u32,
@@ -182,24 +191,6 @@ impl Plan {
     pub fn answers_for(&self, addr: IpAddr) -> bool {
         let answers = |table: &Table| table.service.vip == addr && table.service.answers;
         self.services.iter().any(answers)
-    }
-
-    /// The DNAT backend with this address, protocol and port.
-    #[must_use]
-    pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
-        let front = front(&self.fronts.returns, addr, proto, port)?;
-        self.member(self.services.get(usize::from(front.service))?, front.index)
-    }
-
-    /// For a packet from the address and port of a DNAT backend: the backend, and the flow of the client's
-    /// packets if this is a reply to them.
-    #[must_use]
-    pub fn answered(&self, reply: &FlowKey) -> Option<(&Target, FlowKey)> {
-        let target = self.returned_by(reply.src_ip()?, reply.proto, reply.sport)?;
-        let service = &self.services.get(usize::from(target.service))?.service;
-        let port = if target.port.is_some() { *service.ports.start() } else { reply.sport };
-        let (client, vip) = (reply.dst_ip()?, service.vip);
-        Some((target, FlowKey::five_tuple(reply.proto, client, reply.dport, vip, port)))
     }
 
     /// The backend with this ID, or `None` if it was removed.

@@ -195,6 +195,7 @@ fn counters(sum: &Sum) -> LbCounts {
     LbCounts {
         connections: sum.connections,
         passed_over: sum.passed_over,
+        ambiguous: sum.ambiguous,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,

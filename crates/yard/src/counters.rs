@@ -78,6 +78,9 @@ pub enum DropReason {
     TooManyCopies,
     /// Every backend of the service that accepts new connections has reached its limit of connections.
     BackendLimit,
+    /// The client's address and port have a connection to the same backend through another service, so that replies could
+    /// belong to either.
+    Ambiguous,
     /// No security association has the SPI of the frame, or none is configured for its policy.
     NoSa,
     /// The security association of the frame has reached a limit.
@@ -98,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -128,6 +131,7 @@ impl DropReason {
         Self::Taken,
         Self::TooManyCopies,
         Self::BackendLimit,
+        Self::Ambiguous,
         Self::NoSa,
         Self::SaExpired,
         Self::Replayed,
@@ -171,6 +175,7 @@ impl DropReason {
             Self::Taken => "taken",
             Self::TooManyCopies => "too_many_copies",
             Self::BackendLimit => "backend_limit",
+            Self::Ambiguous => "ambiguous",
             Self::NoSa => "no_sa",
             Self::SaExpired => "sa_expired",
             Self::Replayed => "replayed",
@@ -197,7 +202,7 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=37 => code as usize - 1,
+            1..=38 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

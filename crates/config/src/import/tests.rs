@@ -72,6 +72,18 @@ fn the_rules_of_ipvs_become_services() {
 }
 
 #[test]
+fn two_services_may_have_the_same_servers() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s rr
+-a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m
+-A -t 192.0.2.2:80 -s rr
+-a -t 192.0.2.2:80 -r 10.0.1.1:8080 -m
+";
+    let imported = read(rules, Format::Ipvsadm).unwrap();
+    assert_eq!((config(&imported).services().unwrap().len(), imported.notes.len()), (2, 0));
+}
+
+#[test]
 fn one_packet_scheduling_is_carried_over() {
     let rules = "\
 -A -u 192.0.2.1:53 -s rr -o

@@ -5,7 +5,7 @@ use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_frame::proto;
 
 use super::make::choices;
-use crate::plan::{Front, Fronts, PLACES};
+use crate::plan::{Front, Fronts, PLACES, cut};
 use crate::service::{Mode, Service};
 
 /// The largest weight of a backend. Effective weights are in hundredths, which must fit 32 bits.
@@ -50,9 +50,9 @@ pub enum BadWhat {
         "backend '{0}' and the VIP have different address families; use mode ipip or gue, which allow that"
     )]
     Family(String),
-    /// Two services with DNAT share a backend address and port, so a reply could belong to either.
+    /// Two backends of a service with DNAT have the same address and port, so a reply could belong to either.
     #[error(
-        "backend '{0}' has the same address and port as one of service '{1}', so replies would be ambiguous; use fullnat or another port"
+        "backend '{0}' has the same address and port as backend '{1}', so replies would be ambiguous; leave out one"
     )]
     Returns(String, String),
     /// The weight exceeds [`HEAVIEST`].
@@ -108,6 +108,7 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
             last,
             service: number,
             index: 0,
+            before: 0,
         };
         let other = |f: &&Front| overlap(f, &front);
         if let Some(other) = fronts.iter().find(other) {
@@ -141,8 +142,9 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
                     let (first, last) = backend.port.map_or((first, last), |port| (port, port));
                     let front =
                         Front { addr: backend.addr, first, last, index: at as u16, ..front };
-                    if let Some(other) = returns.iter().find(|f| overlap(f, &front)) {
-                        let other = services[usize::from(other.service)].name.clone();
+                    let mut own = returns.iter().rev().take_while(|f| f.service == number);
+                    if let Some(other) = own.find(|f| overlap(f, &front)) {
+                        let other = service.backends[usize::from(other.index)].name.clone();
                         return Err(wrong(Some(at), BadWhat::Returns(name(), other)));
                     }
                     returns.push(front);
@@ -157,8 +159,8 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         return Err(BadService { service, backend: None, what: BadWhat::Backends });
     }
     fronts.sort_unstable();
-    returns.sort_unstable();
-    Ok(Fronts { vips: fronts, returns })
+    let (returns, shared) = cut(returns);
+    Ok(Fronts { vips: fronts, returns, shared })
 }
 
 /// Why the datagrams of a service cannot be placed one by one, if they are to be.

@@ -66,6 +66,7 @@ impl Control {
                     exit: backend.exit,
                     keeps: keeps(service, known.is_up || !believe) && !service.one_packet,
                     asked: asked.clone(),
+                    shares: fronts.shared.binary_search(&(number, index)).is_ok(),
                     lasts: lasts(
                         service,
                         backend,

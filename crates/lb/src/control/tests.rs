@@ -288,8 +288,6 @@ fn an_id_is_not_reused_soon() {
 #[test]
 fn an_invalid_configuration_changes_nothing() {
     let good = || service("web", 80, vec![backend(1, 1), backend(2, 1)]);
-    let dnat =
-        |name: &str, port| Service { mode: Mode::Dnat, ..service(name, port, vec![backend(1, 1)]) };
     let with = |change: fn(&mut Service)| {
         let mut service = good();
         change(&mut service);
@@ -311,8 +309,8 @@ fn an_invalid_configuration_changes_nothing() {
         ),
         (vec![with(|s| s.backends[1].addr = IpAddr::from([0; 16]))], "different address families"),
         (
-            vec![dnat("a", 80), Service { vip: IpAddr::from([192, 0, 2, 2]), ..dnat("b", 80) }],
-            "as one of service 'a'",
+            vec![with(|s| (s.mode, s.backends[1].addr) = (Mode::Dnat, s.backends[0].addr))],
+            "backend 'b2' has the same address and port as backend 'b1'",
         ),
         (vec![with(|s| s.quic = vec![quic::Config::new(0, 2, 4, None).unwrap()])], "no server ID"),
         (

@@ -109,16 +109,22 @@ impl Target {
 }
 
 impl Plan {
-    /// The backend for a new connection in place of `full`, which has reached its limit. `None` if no other backend of the
-    /// service accepts connections.
+    /// The backend for a new connection in place of `full`, which has reached its limit, or cannot have it. `None` if no other
+    /// backend of the service accepts connections and `may` have this one.
     ///
     /// The next entries of the Maglev table are examined first, so that the connections are spread over the others by weight.
     #[must_use]
-    pub fn instead(&self, full: &Target, key: &ConnKey, hash: u64) -> Option<&Target> {
+    pub fn instead(
+        &self,
+        full: &Target,
+        key: &ConnKey,
+        hash: u64,
+        may: impl Fn(&Target) -> bool,
+    ) -> Option<&Target> {
         let table = self.services.get(usize::from(full.service))?;
-        let accepts = |target: &&Target| target.weight > 0 && target.has_room();
+        let accepts = |target: &&Target| target.weight > 0 && target.has_room() && may(target);
         if table.service.choice == Choice::LeastConnections {
-            return self.least(table, Target::has_room);
+            return self.least(table, |target| accepts(&target));
         }
         let (entries, at) =
             (table.maglev.entries(), table.maglev.entry(self.hash_of(table, key, hash)));

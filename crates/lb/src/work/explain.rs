@@ -159,7 +159,7 @@ impl Hub {
         let chosen = explained.backend.and_then(|id| plan.target(id));
         if let Some(full) = chosen.filter(|target| !target.has_room()) {
             explained.passed_over = Some(full.id);
-            explained.backend = plan.instead(full, &conn, hash).map(|target| target.id);
+            explained.backend = plan.instead(full, &conn, hash, |_| true).map(|target| target.id);
         }
         let turns = explained.why == Because::Turns;
         let is_full = match explained.passed_over {
@@ -172,26 +172,33 @@ impl Hub {
         explained
     }
 
-    /// Whether packets of `flow`, which is to no service, are replies of a backend.
+    /// Whether packets of `flow`, which is to no service, are replies of a backend. If several services have its address and
+    /// port, those whose connections are known come first.
     fn explain_reply(&self, flow: &FlowKey, now: Nanos, explained: &mut Explained) {
         let plan = Arc::clone(&explained.plan);
-        if let Some((from, asked)) = plan.answered(flow) {
+        for (from, asked) in plan.answering(flow).iter().filter_map(|front| plan.asked(front, flow))
+        {
             let asked = ConnKey::of(&asked);
+            let hash = asked.hash(plan.seed());
             let is_from = |kept: &Kept| kept.backend == from.id;
-            let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
+            let kept = self.kept(&asked, hash, now, is_from).filter(is_from);
+            let has_asked =
+                from.asked.as_ref().is_some_and(|all| all.has(hash, self.datagrams(), now));
+            if kept.is_none() && !has_asked && explained.service.is_some() {
+                continue;
+            }
             (explained.service, explained.backend) = (Some(from.service), Some(from.id));
-            let is_asked = |asked_by: &Arc<crate::Asked>| {
-                let hash = asked.hash(plan.seed());
-                asked_by.has(hash, self.datagrams(), now)
-            };
-            explained.why = match kept.filter(is_from) {
-                None if from.asked.as_ref().is_some_and(is_asked) => Because::Answer,
-                Some(kept) => {
+            explained.why = match (kept, has_asked) {
+                (None, false) => Because::NotAsked,
+                (None, true) => Because::Answer,
+                (Some(kept), _) => {
                     explained.adapter = self.adapter(&kept, Sender::Backend);
                     Because::Answer
                 }
-                None => Because::NotAsked,
             };
+            if explained.why == Because::Answer {
+                return;
+            }
         }
     }
 

@@ -9,14 +9,16 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
-use crate::{ConnKey, Limit, Mode, Plan, Progress, State, Target};
+use crate::{Conn, ConnKey, Limit, Mode, Plan, Progress, State, Target};
 use flowyard_frame::{FlowKey, Nanos, proto};
 use flowyard_yard::DropReason;
 
 use super::balance::Balance;
 use super::keep::Admission;
 use super::way::{Missed, Way};
+use super::ways::count;
 
 /// A connection that has no entry.
 struct Newcomer<'a> {
@@ -68,11 +70,11 @@ impl Balance {
             return self.no(service, DropReason::NoConnection);
         }
         match plan.without_entry(service, conn, hash, now) {
-            Some(target) if is_fresh && !target.has_room() => {
-                self.passed_over(target.id);
-                self.no(service, DropReason::BackendLimit)
-            }
             Some(target) => {
+                let new = Newcomer { admission: Admission::No, ..new };
+                if let Err(reason) = self.fitting(plan, target, &new) {
+                    return self.no(service, reason);
+                }
                 if target.mode == Mode::Dnat {
                     self.strays.note(hash, now); // so that the replies are recognized
                 }
@@ -116,7 +118,7 @@ impl Balance {
             false => plan.fall_back(service, conn, hash),
         };
         let target = chosen.ok_or(DropReason::NoBackend)?;
-        self.with_room(plan, target, new)
+        self.fitting(plan, target, new)
     }
 
     /// The backend of the client's network. If it has none, it gets one, unless unestablished connections are at their limit.
@@ -133,7 +135,7 @@ impl Balance {
         let place = Arc::as_ref(persist).place(network, settings.timeout, new.now);
         let had = place.backend().and_then(|id| plan.target(id)).filter(|target| target.lasts);
         if let Some(target) = had {
-            let other = self.with_room(plan, target, new)?;
+            let other = self.fitting(plan, target, new)?;
             match other.id == target.id {
                 true => place.keep(),
                 false => place.give(other.id),
@@ -146,24 +148,94 @@ impl Balance {
             return Ok(target);
         }
         let target = plan.fall_back(new.service, new.conn, new.hash);
-        self.with_room(plan, target.ok_or(DropReason::NoBackend)?, new)
+        self.fitting(plan, target.ok_or(DropReason::NoBackend)?, new)
     }
 
-    /// `target`, or if it has reached its limit of connections, another backend.
-    fn with_room<'p>(
+    /// `target`, or if that cannot have the connection, another backend.
+    fn fitting<'p>(
         &self,
         plan: &'p Plan,
         target: &'p Target,
         new: &Newcomer<'_>,
     ) -> Result<&'p Target, DropReason> {
-        if !new.is_fresh || target.has_room() {
-            return Ok(target);
+        let Err(reason) = self.fits(plan, target, new) else { return Ok(target) };
+        match reason {
+            DropReason::BackendLimit => self.passed_over(target.id),
+            _ => self.ambiguous(target.id),
         }
-        self.passed_over(target.id);
-        // Without an entry, no other backend could be remembered.
-        let is_kept = new.admission != Admission::No;
-        let other = is_kept.then(|| plan.instead(target, new.conn, new.hash)).flatten();
-        other.ok_or(DropReason::BackendLimit)
+        // Without an entry, no other backend could be remembered, and an open connection has none.
+        if new.admission == Admission::No || !new.is_fresh {
+            return Err(reason);
+        }
+        let may = |other: &Target| self.fits(plan, other, new).is_ok();
+        plan.instead(target, new.conn, new.hash, may).ok_or(reason)
+    }
+
+    /// Whether a backend can have the connection.
+    #[inline]
+    fn fits(&self, plan: &Plan, target: &Target, new: &Newcomer<'_>) -> Result<(), DropReason> {
+        if new.is_fresh && !target.has_room() {
+            Err(DropReason::BackendLimit)
+        } else if target.shares && target.asked.is_none() && self.is_taken(plan, target, new) {
+            Err(DropReason::Ambiguous)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the client has, from the same port, a connection to the same address and port of the backend through another
+    /// service: the backend could not tell the two apart, and neither could the balancer their replies. If that connection is
+    /// closing, its entry is removed.
+    #[cold]
+    fn is_taken(&self, plan: &Plan, target: &Target, new: &Newcomer<'_>) -> bool {
+        plan.alike(target, &new.conn.flow()).any(|(other, flow)| {
+            let conn = ConnKey::of(&flow);
+            let key = (&conn, conn.hash(plan.seed()));
+            let [mut open, mut closing, mut copies] = [false; 3];
+            for core in self.own_and_others(key.1) {
+                match self.found_of(core, key, other, new.now) {
+                    // Entries of cores that do not get its packets any more may be older.
+                    Some(found) if !found.is_counted() => {
+                        copies |= found.state() != State::Closing;
+                    }
+                    Some(found) if found.state() == State::Closing => closing = true,
+                    Some(_) => open = true,
+                    None => {}
+                }
+            }
+            let is_taken = open || copies && !closing;
+            if !is_taken && (closing || copies) {
+                self.forget(plan, key, other, new.now);
+            }
+            is_taken
+        })
+    }
+
+    /// The entry of a connection to a backend in the table of a core.
+    fn found_of(
+        &self,
+        core: usize,
+        (conn, hash): (&ConnKey, u64),
+        target: &Target,
+        now: Nanos,
+    ) -> Option<Conn> {
+        let conns = self.table(core)?;
+        let found = conns.get(conns.find(conn, hash, now)?, now)?;
+        (found.backend == target.id).then_some(*found)
+    }
+
+    /// Removes the entries of a closing connection.
+    fn forget(&self, plan: &Plan, (conn, hash): (&ConnKey, u64), target: &Target, now: Nanos) {
+        for core in self.own_and_others(hash) {
+            let Some(mut conns) = self.table(core) else { continue };
+            let Some(slot) = conns.find(conn, hash, now) else { continue };
+            let is_its = conns.get(slot, now).is_some_and(|found| found.backend == target.id);
+            let gone = if is_its { conns.remove(slot, plan.seed()) } else { None };
+            if gone.is_some_and(|gone| gone.is_counted()) {
+                count(target, false);
+            }
+        }
+        self.moves.fetch_add(1, Release); // no core may use its leases
     }
 
     /// Counts a packet to `service` that gets no backend.

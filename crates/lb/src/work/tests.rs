@@ -334,6 +334,7 @@ mod persist;
 mod ports;
 mod present;
 mod replies;
+mod shared;
 mod unfinished;
 
 use errors::error_about;

@@ -20,7 +20,7 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 6] = [
+const COUNTED: [Metric<LbCounts, u64>; 7] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",
@@ -30,6 +30,11 @@ const COUNTED: [Metric<LbCounts, u64>; 6] = [
         stem: "passed_over_connections_total",
         help: "Counts the new connections that the {of} did not get because of a limit of connections to a backend: another backend got them, or they were dropped.",
         value: |counts| counts.passed_over,
+    },
+    Metric {
+        stem: "ambiguous_total",
+        help: "Counts the new connections that the {of} did not get because the client's port has a connection to the same backend through another service, and replies that could belong to two services.",
+        value: |counts| counts.ambiguous,
     },
     Metric {
         stem: "in_packets_total",

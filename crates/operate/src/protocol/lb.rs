@@ -112,6 +112,10 @@ pub struct LbCounts {
     /// New connections that a backend did not get because it had reached its `max_connections`.
     #[serde(default)]
     pub passed_over: u64,
+    /// New connections that a backend did not get because the client's port has one to it through another service, and replies
+    /// that could belong to two services.
+    #[serde(default)]
+    pub ambiguous: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.

@@ -67,7 +67,7 @@ fn what_a_full_backend_does_not_get_is_spread_by_weight() {
         let mut counts = [0; 4];
         for number in 0..3000 {
             let key = key(number);
-            let other = plan.instead(full, &key, key.hash(plan.seed())).unwrap();
+            let other = plan.instead(full, &key, key.hash(plan.seed()), |_| true).unwrap();
             counts[usize::from(other.index)] += 1;
         }
         assert!(counts[0] == 0 && counts[3] == 0, "{choice:?} {counts:?}");
@@ -87,12 +87,15 @@ fn the_last_backend_with_room_is_found() {
             all[open].count(false);
             for number in 0..50 {
                 let (key, full) = (key(number), all[(open + 1) % 120]);
-                let found = plan.instead(full, &key, key.hash(plan.seed())).unwrap();
+                let found = plan.instead(full, &key, key.hash(plan.seed()), |_| true).unwrap();
                 assert_eq!(usize::from(found.index), open, "{choice:?}");
             }
             all[open].count(true);
         }
-        assert!(plan.instead(all[3], &key(1), 1).is_none() && !plan.has_room(&plan.services()[0]));
+        assert!(
+            plan.instead(all[3], &key(1), 1, |_| true).is_none()
+                && !plan.has_room(&plan.services()[0])
+        );
     }
 }
 
