@@ -242,6 +242,7 @@ impl Plan {
     }
 
     /// The hash by which the Maglev table of a service is indexed for a connection.
+    #[inline]
     fn hash_of(&self, table: &Table, key: &ConnKey, hash: u64) -> u64 {
         match (&table.service.persist, table.service.choice) {
             (Some(persist), _) => persist.network(key, self.seed).hash(),

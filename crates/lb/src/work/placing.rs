@@ -107,6 +107,7 @@ impl Balance {
     }
 
     /// The backend by the choice of the service.
+    #[inline]
     fn placed<'p>(&mut self, plan: &'p Plan, new: &Newcomer<'_>) -> Result<&'p Target, DropReason> {
         let Newcomer { service, conn, hash, .. } = *new;
         // An entry under pressure may be gone before the client's next packet. Without an entry, the choice must be
@@ -152,6 +153,7 @@ impl Balance {
     }
 
     /// `target`, or if that cannot have the connection, another backend.
+    #[inline]
     fn fitting<'p>(
         &self,
         plan: &'p Plan,
@@ -191,20 +193,21 @@ impl Balance {
         plan.alike(target, &new.conn.flow()).any(|(other, flow)| {
             let conn = ConnKey::of(&flow);
             let key = (&conn, conn.hash(plan.seed()));
-            let [mut open, mut closing, mut copies] = [false; 3];
+            let [mut open, mut closing, mut copies, mut stale] = [false; 4];
+            // Entries of cores that do not get its packets any more may be older.
             for core in self.own_and_others(key.1) {
                 match self.found_of(core, key, other, new.now) {
                     // Entries of cores that do not get its packets any more may be older.
-                    Some(found) if !found.is_counted() => {
-                        copies |= found.state() != State::Closing;
+                    Some(found) if found.state() == State::Closing => {
+                        (stale, closing) = (true, closing | found.is_counted());
                     }
-                    Some(found) if found.state() == State::Closing => closing = true,
-                    Some(_) => open = true,
+                    Some(found) if found.is_counted() => open = true,
+                    Some(_) => (stale, copies) = (true, true),
                     None => {}
                 }
             }
             let is_taken = open || copies && !closing;
-            if !is_taken && (closing || copies) {
+            if !is_taken && stale {
                 self.forget(plan, key, other, new.now);
             }
             is_taken
