@@ -41,6 +41,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         weight: 1,
         drain: false,
         backup: false,
+        ceiling: None,
         exit: Exit { port: 0, src: [2; 6], dst: [4; 6], via: None },
         server_id: Vec::new(),
     };

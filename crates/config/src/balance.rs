@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_lb::quic;
-use flowyard_lb::{Backend, BadWhat, Conns, Control, Exit, Mode, Service, Timeouts};
+use flowyard_lb::{
+    Backend, BadWhat, Ceiling, Conns, Control, Exit, Mode, Persistence, Service, Timeouts,
+};
 use toml::Spanned;
 
 use super::exit::ExitConfig;
@@ -18,7 +20,12 @@ mod words;
 
 pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
 pub use words::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
-use words::{FullConfig, QuicConfig};
+use words::{DrainedConfig, FullConfig, PersistConfig, QuicConfig};
+
+/// The longest persistence, in seconds: 31 days, as with IPVS.
+pub(crate) const LONGEST_PERSISTENCE: u64 = 31 * 86_400;
+/// The most networks that a service can store.
+const MOST_NETWORKS: u64 = 1 << 20;
 
 impl Config {
     /// The services of the balancer.
@@ -46,6 +53,8 @@ impl Config {
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             answers: service.answer,
+            one_packet: *service.one_packet.get_ref(),
+            persist: service.persist.as_ref().map(|is| self.persistence(is)).transpose()?,
             connections: service.connections,
             opening: *service.opening.get_ref(),
             all_down: service.all_down.into(),
@@ -71,9 +80,58 @@ impl Config {
             weight: backend.weight,
             drain: backend.drain,
             backup: backend.backup,
+            ceiling: self.ceiling(backend)?,
             exit: self.exit(&backend.exit, Some(addr))?,
             server_id,
         })
+    }
+
+    /// How connections of a service stay with backends.
+    fn persistence(&self, is: &Spanned<PersistConfig>) -> Result<Persistence, ConfigError> {
+        let PersistConfig { seconds, mask_ipv4, mask_ipv6, networks, drained } = is.get_ref();
+        for (key, span, value, most) in [
+            ("seconds", seconds.span(), *seconds.get_ref(), LONGEST_PERSISTENCE),
+            ("mask_ipv4", mask_ipv4.span(), u64::from(*mask_ipv4.get_ref()), 32),
+            ("mask_ipv6", mask_ipv6.span(), u64::from(*mask_ipv6.get_ref()), 128),
+            ("networks", networks.span(), *networks.get_ref() as u64, MOST_NETWORKS),
+        ] {
+            if !(1..=most).contains(&value) {
+                let what = format!("'{key}' {value} is out of range");
+                return Err(self.error(span, what, format!("write 1 to {most}")));
+            }
+        }
+        Ok(Persistence {
+            timeout: *seconds.get_ref() * 1_000_000_000,
+            mask_v4: *mask_ipv4.get_ref(),
+            mask_v6: *mask_ipv6.get_ref(),
+            networks: *networks.get_ref(),
+            keeps_drained: *drained == DrainedConfig::Keep,
+        })
+    }
+
+    /// The limit of connections of a backend.
+    fn ceiling(&self, backend: &BackendConfig) -> Result<Option<Ceiling>, ConfigError> {
+        let (most, resume) = (*backend.max_connections.get_ref(), &backend.resume_connections);
+        let Some(resume) = resume else {
+            return Ok((most > 0).then(|| Ceiling::new(most, None)));
+        };
+        let below = *resume.get_ref();
+        let (what, fix) = match (most, below) {
+            (0, _) => (
+                "'resume_connections' has no effect, because the backend has no limit of connections".into(),
+                "set 'max_connections', or leave out 'resume_connections'",
+            ),
+            (_, 0) => (
+                "the backend could never have less than 0 connections, so it would get no new ones after its limit was reached once".into(),
+                "write at least 1",
+            ),
+            (most, below) if below > most => (
+                format!("'resume_connections' is {below}, which is more than 'max_connections' ({most})"),
+                "lower 'resume_connections', or leave it out: the default is three quarters of 'max_connections'",
+            ),
+            _ => return Ok(Some(Ceiling::new(most, Some(below)))),
+        };
+        Err(self.error(resume.span(), what, fix))
     }
 
     fn quic(&self, quic: &Spanned<QuicConfig>) -> Result<quic::Config, ConfigError> {
@@ -198,6 +256,7 @@ impl Config {
                     backend.addr.span()
                 }
                 (_, Some(backend), _) => backend.name.span(),
+                (BadWhat::OnePacket(_), _, Some(service)) => service.one_packet.span(),
                 (BadWhat::Ports | BadWhat::Overlap(_), None, Some(service)) => service.port.span(),
                 (_, None, Some(service)) => service.name.span(),
                 (_, None, None) => 0..0,
@@ -320,6 +379,11 @@ pub(crate) fn check(config: &Config) -> Checked {
                 "replies of this service have no route to clients",
                 fix,
             ));
+        }
+        if settings.returns && mode == Mode::Dnat && *service.one_packet.get_ref() {
+            let what = "replies to datagrams that are placed one by one have no next hop: without an entry, the client's MAC address is not stored";
+            let fix = "write a 'next_hop' in 'clients' of [balance], or leave out 'one_packet'";
+            return Err(config.error(service.one_packet.span(), what, fix));
         }
         let needs = match mode {
             Mode::FullNat => cores,

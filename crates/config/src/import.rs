@@ -81,6 +81,10 @@ struct Service {
     port: u16,
     mode: &'static str,
     choice: &'static str,
+    /// The time of persistence in seconds, and the bits of a network.
+    persist: Option<u64>,
+    one_packet: bool,
+    mask: Option<u8>,
     check: Option<Check>,
     backends: Vec<Backend>,
 }
@@ -91,6 +95,9 @@ struct Backend {
     port: u16,
     weight: u32,
     backup: bool,
+    /// The limit of its connections, and the lower threshold; 0 is none.
+    limit: u32,
+    resume: u32,
 }
 
 /// A health check: the keys of `[service.check]` as they are written.
@@ -210,13 +217,23 @@ impl Service {
             port => writeln!(to, "port = {port}")?,
         }
         writeln!(to, "mode = \"{}\"\nchoice = \"{}\"", self.mode, self.choice)?;
+        if self.one_packet {
+            writeln!(to, "one_packet = true")?;
+        }
+        if let Some(seconds) = self.persist {
+            let key = if self.vip.is_ipv4() { "mask_ipv4" } else { "mask_ipv6" };
+            let most = if self.vip.is_ipv4() { 32 } else { 128 };
+            let mask = self.mask.filter(|bits| *bits < most);
+            let mask = mask.map_or_else(String::new, |bits| format!(", {key} = {bits}"));
+            writeln!(to, "persist = {{ seconds = {seconds}{mask} }}")?;
+        }
         if let Some(Check { kind, keys }) = &self.check {
             writeln!(to, "\n[service.check]\nkind = \"{kind}\"")?;
             keys.iter().try_for_each(|(key, value)| writeln!(to, "{key} = {value}"))?;
         }
         // Only these modes translate the port.
         let translates = matches!(self.mode, "dnat" | "fullnat");
-        for Backend { addr, port, weight, backup } in &self.backends {
+        for Backend { addr, port, weight, backup, limit, resume } in &self.backends {
             let named = quoted(&name(*addr, *port));
             writeln!(to, "\n[[service.backend]]\nname = {named}\naddr = \"{addr}\"")?;
             if translates && *port != 0 && *port != self.port {
@@ -224,6 +241,12 @@ impl Service {
             }
             if *backup {
                 writeln!(to, "backup = true")?;
+            }
+            if *limit > 0 {
+                writeln!(to, "max_connections = {limit}")?;
+            }
+            if *resume > 0 {
+                writeln!(to, "resume_connections = {resume}")?;
             }
             writeln!(to, "weight = {weight}\nexit = {{ port = {} }}", quoted(exit))?;
         }
@@ -273,13 +296,67 @@ fn choice(scheduler: &str) -> (&'static str, Option<String>) {
     }
 }
 
-/// What persistence becomes.
-fn persistence(imported: &mut Imported, line: usize, service: &mut Service, what: &str) {
-    service.choice = "source";
-    let text = format!(
-        "{what}: flowyard has no persistence with a time; choice = \"source\" sends a client's address to one backend while the same backends are up"
-    );
-    imported.note(line, text);
+/// The time of persistence in seconds, within the limits.
+fn persistence(imported: &mut Imported, line: usize, seconds: u64) -> u64 {
+    let most = crate::balance::LONGEST_PERSISTENCE;
+    if !(1..=most).contains(&seconds) {
+        imported.note(
+            line,
+            format!("persistence of {seconds} s becomes one of {}", seconds.clamp(1, most)),
+        );
+    }
+    seconds.clamp(1, most)
+}
+
+/// The number of leading bits of a mask: `255.255.255.0`, or a number for IPv6. `None`, with a note, if it has other bits.
+fn mask(imported: &mut Imported, line: usize, text: &str) -> Option<u8> {
+    let bits = match text.parse::<std::net::Ipv4Addr>() {
+        Ok(mask) if mask.to_bits().leading_ones() + mask.to_bits().trailing_zeros() == 32 => {
+            mask.to_bits().leading_ones() as u8
+        }
+        Ok(_) => 0,
+        Err(_) => text.parse().unwrap_or(0),
+    };
+    if !(1..=128).contains(&bits) {
+        let text =
+            format!("the mask '{text}' of persistence is left out: it is not that of a network");
+        imported.note(line, text);
+        return None;
+    }
+    Some(bits)
+}
+
+/// Thresholds of a server's connections as they can be carried over.
+fn thresholds(imported: &mut Imported, line: usize, limit: u32, resume: u32) -> (u32, u32) {
+    let what = match (limit, resume) {
+        (0, 1..) => "a lower threshold without an upper one has no effect, and is left out",
+        (limit, resume) if resume > limit => {
+            "a lower threshold above the upper one is left out; the default is three quarters of the upper one"
+        }
+        _ => return (limit, resume),
+    };
+    imported.note(line, format!("{what} (upper {limit}, lower {resume})"));
+    (limit, 0)
+}
+
+/// Leaves out what a service with one-packet scheduling cannot have.
+fn one_packet(imported: &mut Imported, line: usize, service: &mut Service) {
+    if service.one_packet && service.proto != "udp" {
+        imported.note(line, "one-packet scheduling is left out: it exists for UDP only");
+        service.one_packet = false;
+    }
+}
+
+/// Leaves out the thresholds of a server if its service has no connections.
+fn no_limits(service: &mut Service, line: usize, notes: &mut Vec<Note>) {
+    let Some(backend) = service.backends.last_mut().filter(|_| service.one_packet) else { return };
+    if backend.limit > 0 {
+        let text =
+            "the limit of connections is left out: with one-packet scheduling there are none"
+                .into();
+        notes.push(Note { line, text });
+        (backend.limit, backend.resume) = (0, 0);
+    }
 }
 
 /// A weight within the limits.

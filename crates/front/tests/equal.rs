@@ -119,6 +119,7 @@ impl Case {
             weight: 1,
             drain: false,
             backup: false,
+            ceiling: None,
             exit,
             server_id: Vec::new(),
         };

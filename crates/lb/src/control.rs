@@ -172,12 +172,15 @@ impl Control {
         let used: HashSet<u16> = self.totals.values().map(|totals| totals.number).collect();
         let mut free = (0..=u16::MAX).filter(|number| !used.contains(number));
         for service in services {
-            self.totals.entry(service.name.clone()).or_insert_with(|| Totals {
+            let totals = self.totals.entry(service.name.clone()).or_insert_with(|| Totals {
                 number: free.next().unwrap_or(u16::MAX),
                 counts: Arc::new(Counts::new(self.cores)),
+                asked: None,
+                persist: None,
                 leaving: Vec::new(),
                 gone: Sum::default(),
             });
+            totals.prepare(service);
         }
     }
 

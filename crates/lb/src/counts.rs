@@ -52,6 +52,8 @@ pub struct Counts(Box<[Cell]>);
 #[repr(align(128))]
 pub struct Cell {
     connections: AtomicU64,
+    passed_over: AtomicU64,
+    ambiguous: AtomicU64,
     in_packets: AtomicU64,
     in_bytes: AtomicU64,
     out_packets: AtomicU64,
@@ -67,6 +69,11 @@ pub struct Cell {
 pub struct Sum {
     /// Connections that were opened.
     pub connections: u64,
+    /// New connections that the backend did not get because it had reached its limit.
+    pub passed_over: u64,
+    /// New connections that the backend did not get, because it could not tell them apart from one of another service; and
+    /// replies that could belong to two services.
+    pub ambiguous: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -119,6 +126,16 @@ impl Cell {
         add(&self.connections, 1);
     }
 
+    /// Counts a new connection that the backend did not get because of its limit.
+    pub fn passed_over(&self) {
+        add(&self.passed_over, 1);
+    }
+
+    /// Counts a new connection or a reply that could belong to two services.
+    pub fn ambiguous(&self) {
+        add(&self.ambiguous, 1);
+    }
+
     /// Counts a packet of `bytes` bytes that was forwarded to the backend.
     #[inline]
     pub fn went_in(&self, bytes: u64) {
@@ -167,6 +184,8 @@ impl Cell {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Sum {
             connections: load(&self.connections),
+            passed_over: load(&self.passed_over),
+            ambiguous: load(&self.ambiguous),
             in_packets: load(&self.in_packets),
             in_bytes: load(&self.in_bytes),
             out_packets: load(&self.out_packets),
@@ -191,6 +210,8 @@ impl Sum {
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.connections += other.connections;
+        self.passed_over += other.passed_over;
+        self.ambiguous += other.ambiguous;
         self.in_packets += other.in_packets;
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;

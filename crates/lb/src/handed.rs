@@ -47,8 +47,18 @@ pub(crate) struct HandedBackend {
     pub(crate) drained: bool,
 }
 
-/// Writes the states of backends.
-pub(crate) fn write(all: &[HandedBackend]) -> Vec<u8> {
+/// The tables of a service of another process, each in a format of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HandedTables {
+    pub(crate) service: String,
+    /// The backends of clients' networks; empty if the service has no such table.
+    pub(crate) networks: Vec<u8>,
+    /// Datagrams that may be answered; empty if the service has no such table.
+    pub(crate) asked: Vec<u8>,
+}
+
+/// Writes the states of backends, and the tables of services.
+pub(crate) fn write(all: &[HandedBackend], tables: &[HandedTables]) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.number(VERSION).number(all.len() as u64);
     for one in all {
@@ -58,11 +68,18 @@ pub(crate) fn write(all: &[HandedBackend]) -> Vec<u8> {
         writer.optional(one.since_ago).optional(one.weight.map(u64::from));
         writer.number(one.drained.into());
     }
+    writer.number(tables.len() as u64);
+    for HandedTables { service, networks, asked } in tables {
+        writer.text(service);
+        for table in [networks, asked] {
+            writer.number(table.len() as u64).bytes(table);
+        }
+    }
     writer.finish()
 }
 
 /// Reads what [`write`] has written.
-pub(crate) fn read(state: &[u8]) -> Result<Vec<HandedBackend>, BadState> {
+pub(crate) fn read(state: &[u8]) -> Result<(Vec<HandedBackend>, Vec<HandedTables>), BadState> {
     let mut reader = Reader::new(state);
     if reader.number()? != VERSION {
         return Err(BadState);
@@ -85,5 +102,18 @@ pub(crate) fn read(state: &[u8]) -> Result<Vec<HandedBackend>, BadState> {
             drained: reader.number()? != 0,
         })
     };
-    (0..count).map(one).collect()
+    let backends = (0..count).map(one).collect::<Result<_, BadState>>()?;
+    let count = reader.number()?;
+    let table = |reader: &mut Reader<'_>| {
+        let bytes = reader.small()?;
+        reader.bytes(bytes).map(<[u8]>::to_vec)
+    };
+    let tables = |_| {
+        Ok(HandedTables {
+            service: reader.text()?.to_owned(),
+            networks: table(&mut reader)?,
+            asked: table(&mut reader)?,
+        })
+    };
+    Ok((backends, (0..count).map(tables).collect::<Result<_, BadState>>()?))
 }

@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asked;
 pub mod check;
 mod conns;
 mod control;
@@ -16,11 +17,13 @@ mod handed;
 pub mod health;
 pub mod icmp;
 mod near;
+mod persist;
 mod plan;
 pub mod quic;
 mod service;
 mod work;
 
+pub use asked::Asked;
 pub use conns::{
     Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Sender, Stage, State,
     Step, Timeouts,
@@ -28,7 +31,8 @@ pub use conns::{
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};
 pub use near::nearest;
-pub use plan::{Entry, Plan, Table, Target, Turns};
+pub use persist::{Persist, Persisted, Persistence};
+pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};

@@ -16,20 +16,25 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowyard_flow::table::Maglev;
-use flowyard_frame::FlowKey;
+use flowyard_frame::Nanos;
 
+use crate::asked::Asked;
 use crate::conns::ConnKey;
 use crate::counts::Counts;
+use crate::persist::Persist;
 use crate::quic::{Reader, Route, ServerId};
 use crate::service::{Choice, Exit, Mode, OnDown, Service};
 
 mod configured;
 mod entry;
+mod limit;
+mod replies;
 
 pub use entry::Entry;
+pub use limit::{Active, Ceiling};
+pub(crate) use replies::cut;
 
 /// Bits of a backend's ID that are its index in the targets; the others count earlier users of it.
 const PLACE_BITS: u32 = 20;
@@ -52,8 +57,11 @@ pub struct Plan {
 pub(crate) struct Fronts {
     /// The VIPs.
     pub(crate) vips: Vec<Front>,
-    /// The source addresses of replies from DNAT backends.
+    /// The source addresses of replies from DNAT backends. Those of two services may be equal; two that are not equal have no
+    /// port of one address in common.
     pub(crate) returns: Vec<Front>,
+    /// Service and index of the backends whose ports another service uses, too; sorted.
+    pub(crate) shared: Vec<(u16, u16)>,
 }
 
 /// A port range of an address, and the service it belongs to.
@@ -66,6 +74,8 @@ pub(crate) struct Front {
     pub(crate) service: u16,
     /// In [`Fronts::returns`], the index of the backend in its service; in [`Fronts::vips`], 0.
     pub(crate) index: u16,
+    /// In [`Fronts::returns`], the number of those before it with the same address, protocol and ports.
+    pub(crate) before: u16,
 }
 
 /// A service with its tables.
@@ -85,6 +95,10 @@ pub struct Table {
     pub(crate) quic: Option<Reader>,
     /// Server ID and backend index, sorted.
     pub(crate) servers: Vec<(ServerId, u16)>,
+    /// The backends of clients' networks, if connections stay with them.
+    pub persist: Option<Arc<Persist>>,
+    /// Datagrams that may be answered, if they are placed one by one and replies are translated.
+    pub asked: Option<Arc<Asked>>,
     /// Counters for packets that have no backend; `None` if they are not counted.
     pub counts: Option<Arc<Counts>>,
 }
@@ -106,13 +120,22 @@ pub struct Target {
     pub port: Option<u16>,
     /// The output port and MAC addresses.
     pub exit: Exit,
-    /// Whether existing connections stay with this backend.
+    /// Whether packets of existing connections go to this backend. Datagrams that are placed one by one do not belong to
+    /// connections, even if there are entries from before.
     pub keeps: bool,
+    /// The datagrams whose replies are translated without an entry, if that is needed.
+    pub asked: Option<Arc<Asked>>,
+    /// Whether new connections of a network that has this backend still go to it.
+    pub lasts: bool,
+    /// Whether a backend of another service has its address and port, and replies of both return through the balancer.
+    pub shares: bool,
     /// The effective weight for new connections, in hundredths of a configured one. It includes
     /// health, drain and slow start.
     pub weight: u32,
     /// Current connections over all cores.
-    pub active: Arc<AtomicU32>,
+    pub active: Arc<Active>,
+    /// The limit of its connections, if it has one.
+    pub ceiling: Option<Ceiling>,
     /// Traffic counters.
     pub counts: Arc<Counts>,
 }
@@ -170,24 +193,6 @@ impl Plan {
         self.services.iter().any(answers)
     }
 
-    /// The DNAT backend with this address, protocol and port.
-    #[must_use]
-    pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
-        let front = front(&self.fronts.returns, addr, proto, port)?;
-        self.member(self.services.get(usize::from(front.service))?, front.index)
-    }
-
-    /// For a packet from the address and port of a DNAT backend: the backend, and the flow of the client's
-    /// packets if this is a reply to them.
-    #[must_use]
-    pub fn answered(&self, reply: &FlowKey) -> Option<(&Target, FlowKey)> {
-        let target = self.returned_by(reply.src_ip()?, reply.proto, reply.sport)?;
-        let service = &self.services.get(usize::from(target.service))?.service;
-        let port = if target.port.is_some() { *service.ports.start() } else { reply.sport };
-        let (client, vip) = (reply.dst_ip()?, service.vip);
-        Some((target, FlowKey::five_tuple(reply.proto, client, reply.dport, vip, port)))
-    }
-
     /// The backend with this ID, or `None` if it was removed.
     #[must_use]
     #[inline]
@@ -202,8 +207,8 @@ impl Plan {
         self.targets.iter().flatten()
     }
 
-    /// The backend for a new connection with this key and hash, by the service's choice. `None` if no
-    /// backend accepts new connections.
+    /// The backend for a new connection with this key and hash, by the service's choice, whether or not it has reached its
+    /// limit of connections. `None` if no backend accepts new connections.
     #[must_use]
     pub fn choose(
         &self,
@@ -214,15 +219,16 @@ impl Plan {
     ) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
         let index = match table.service.choice {
-            Choice::Maglev => table.maglev.get(hash)?,
-            Choice::SourceHash => table.maglev.get(key.source_hash(self.seed))?,
+            Choice::Maglev | Choice::SourceHash => {
+                table.maglev.get(self.hash_of(table, key, hash))?
+            }
             Choice::RoundRobin => {
                 let turn = turns.0.get_mut(usize::from(service))?;
                 let at = *turn as usize % table.turns.len().max(1);
                 *turn = at as u32 + 1;
                 *table.turns.get(at)?
             }
-            Choice::LeastConnections => return self.least(table),
+            Choice::LeastConnections => return self.least(table, |_| true),
         };
         self.member(table, index)
     }
@@ -232,11 +238,41 @@ impl Plan {
     #[must_use]
     pub fn fall_back(&self, service: u16, key: &ConnKey, hash: u64) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
-        let hash = match table.service.choice {
-            Choice::SourceHash => key.source_hash(self.seed),
-            _ => hash,
-        };
-        self.member(table, table.maglev.get(hash)?)
+        self.member(table, table.maglev.get(self.hash_of(table, key, hash))?)
+    }
+
+    /// The hash by which the Maglev table of a service is indexed for a connection.
+    #[inline]
+    fn hash_of(&self, table: &Table, key: &ConnKey, hash: u64) -> u64 {
+        match (&table.service.persist, table.service.choice) {
+            (Some(persist), _) => persist.network(key, self.seed).hash(),
+            (None, Choice::SourceHash) => key.source_hash(self.seed),
+            (None, _) => hash,
+        }
+    }
+
+    /// The backend that the network of a client was given, and how long ago its last connection came. `None` if the service has
+    /// no persistence, or the backend does not get the next connection.
+    #[must_use]
+    pub fn persisted(&self, service: u16, key: &ConnKey, now: Nanos) -> Option<(&Target, Nanos)> {
+        let table = self.services.get(usize::from(service))?;
+        let (settings, persist) = table.service.persist.zip(table.persist.as_ref())?;
+        let network = settings.network(key, self.seed);
+        let (backend, age) = persist.get(network, settings.timeout, now)?;
+        Some((self.target(backend).filter(|target| target.lasts)?, age))
+    }
+
+    /// The backend for a packet of a connection that gets no entry: that of its client's network, or as [`Self::fall_back`].
+    #[must_use]
+    pub fn without_entry(
+        &self,
+        service: u16,
+        key: &ConnKey,
+        hash: u64,
+        now: Nanos,
+    ) -> Option<&Target> {
+        let persisted = self.persisted(service, key, now).map(|(target, _)| target);
+        persisted.or_else(|| self.fall_back(service, key, hash))
     }
 
     /// The backend named by the QUIC connection ID in this UDP payload; `None` if the service does
@@ -254,12 +290,13 @@ impl Plan {
         self.targets.get(place as usize)?.as_ref()
     }
 
-    /// The backend with the fewest connections in relation to its weight; among equals, the first.
-    fn least(&self, table: &Table) -> Option<&Target> {
+    /// The backend with the fewest connections in relation to its weight, of those that `may` have another one; among equals,
+    /// the first.
+    fn least(&self, table: &Table, may: impl Fn(&Target) -> bool) -> Option<&Target> {
         let all =
             table.members.iter().filter_map(|&place| self.targets.get(place as usize)?.as_ref());
-        let load = |target: &Target| u64::from(target.active.load(Ordering::Relaxed)) + 1;
-        all.filter(|target| target.weight > 0)
+        let load = |target: &Target| u64::from(target.active.get()) + 1;
+        all.filter(|target| target.weight > 0 && may(target))
             .min_by(|a, b| (load(a) * u64::from(b.weight)).cmp(&(load(b) * u64::from(a.weight))))
     }
 

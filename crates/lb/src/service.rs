@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use flowyard_frame::Nanos;
 
 use crate::check::Check;
+use crate::persist::Persistence;
+use crate::plan::Ceiling;
 use crate::quic;
 
 /// A virtual IP address (VIP) with its ports, and the backends that serve it.
@@ -38,6 +40,10 @@ pub struct Service {
     pub proxy: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
+    /// Whether each datagram is placed by itself, and no connection is entered. Possible for UDP, not with FullNAT.
+    pub one_packet: bool,
+    /// How connections of a client's network stay with one backend, if they do.
+    pub persist: Option<Persistence>,
     /// The most entries of this service in the connection table of a core; 0 is no limit.
     pub connections: usize,
     /// The most unestablished entries of this service in the connection table of a core; 0 is the limit of
@@ -77,6 +83,8 @@ impl Service {
             slow_start: 0,
             proxy: false,
             answers: true,
+            one_packet: false,
+            persist: None,
             connections: 0,
             opening: 0,
             all_down: AllDown::Drop,
@@ -103,6 +111,8 @@ pub struct Backend {
     pub drain: bool,
     /// Whether the backend gets new connections only while no other backend of the service accepts any.
     pub backup: bool,
+    /// The limit of its connections, if it has one.
+    pub ceiling: Option<Ceiling>,
     /// The port and MAC addresses for packets to this backend.
     pub exit: Exit,
     /// The server ID in QUIC connection IDs; empty if the service does not route QUIC.

@@ -47,6 +47,7 @@ mod leases;
 mod locals;
 mod neighbours;
 mod others;
+mod placing;
 mod proxy;
 mod rewrite;
 mod strays;

@@ -25,7 +25,7 @@ pub(crate) fn fix(reason: DropReason, place: &str) -> String {
 }
 
 /// A text for each reason. `{place}` stands for the queue or port.
-const FIXES: [(DropReason, &str); 36] = [
+const FIXES: [(DropReason, &str); 38] = [
     (
         DropReason::QueueFull,
         "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
@@ -118,6 +118,18 @@ const FIXES: [(DropReason, &str); 36] = [
         "no backend of the service accepts new connections, because each is down, drained or has weight 0: \
          'flowyard lb trace FLOW' tells which; see the health checks with 'flowyard lb show', write all_down = \
          \"use\", or undo a drain with 'flowyard lb drain SERVICE/BACKEND --undo'",
+    ),
+    (
+        DropReason::BackendLimit,
+        "every backend of the service that accepts new connections has reached its 'max_connections': 'flowyard lb show' \
+         has their connections; raise 'max_connections', add backends, or lower the timeouts in [balance] so that idle \
+         connections end sooner",
+    ),
+    (
+        DropReason::Ambiguous,
+        "the client's address and port have a connection to the same backend address and port through another service, so \
+         replies could belong to either, and no other backend of the service can take the connection: give the services \
+         different ports on their backends, add backends, or use mode fullnat",
     ),
     (
         DropReason::Unresolved,

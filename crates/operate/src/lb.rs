@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flowyard_frame::proto;
+use flowyard_frame::{Nanos, proto};
 use flowyard_lb::check::{Asks, Check};
 use flowyard_lb::{
-    AllDown, Backend, BackendState, Choice, HEAVIEST, Limit, Mode, ServiceState, Sum,
+    AllDown, Backend, BackendState, Choice, HEAVIEST, Limit, Mode, Persist, Persistence,
+    ServiceState, Sum,
 };
 use flowyard_lb::{Hub, Report};
 use flowyard_yard::{DropReason, Handle};
@@ -20,7 +21,7 @@ use flowyard_yard::{DropReason, Handle};
 use crate::announce::{Announcements, Why};
 use crate::answers::seconds;
 use crate::protocol::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbRoute, LbRoutes, LbService,
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
 };
 
 pub mod explain;
@@ -50,7 +51,7 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
     Ok(Lb {
         at_s: seconds(yard.now()),
         generation: hub.generation(),
-        services: hub.states().iter().map(|state| service(&hub, state)).collect(),
+        services: hub.states().iter().map(|state| service(&hub, state, yard.now())).collect(),
         cores: cores.collect(),
         routes: routes(yard),
     })
@@ -80,7 +81,7 @@ pub fn withdraw(yard: &Handle, withdrawn: bool) -> Result<LbRoutes, String> {
     Ok(LbRoutes { routes: routes(yard) })
 }
 
-fn service(hub: &Hub, state: &ServiceState) -> LbService {
+fn service(hub: &Hub, state: &ServiceState, now: Nanos) -> LbService {
     let service = &state.service;
     let (first, last) = (service.ports.start(), service.ports.end());
     let check = service.check.as_ref();
@@ -109,6 +110,8 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
         }
         .into(),
         counters: counters(&state.counts),
+        one_packet: service.one_packet,
+        persist: state.persist.as_ref().map(|(settings, table)| persist(settings, table, now)),
         entries_held: held.all,
         unestablished: held.unestablished,
         backends: all
@@ -116,6 +119,23 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
                 backend(described, is, state.entries, check, hub.reported(is.id))
             })
             .collect(),
+    }
+}
+
+fn persist(settings: &Persistence, table: &Persist, now: Nanos) -> LbPersist {
+    let Persistence { timeout, mask_v4, mask_v6, networks, keeps_drained } = *settings;
+    let is = table.counts(timeout, now);
+    LbPersist {
+        seconds: timeout / 1_000_000_000,
+        mask_ipv4: mask_v4,
+        mask_ipv6: mask_v6,
+        drained: if keeps_drained { "keep" } else { "move" }.into(),
+        capacity: networks,
+        networks: is.networks,
+        kept: is.kept,
+        given: is.given,
+        moved: is.moved,
+        evicted: is.evicted,
     }
 }
 
@@ -139,6 +159,9 @@ fn backend(
         weight: f64::from(is.weight) / 100.0,
         share: f64::from(is.entries) / f64::from(entries.max(1)),
         connections: is.active,
+        max_connections: described.ceiling.map(|ceiling| ceiling.most()),
+        resume_connections: described.ceiling.map(|ceiling| ceiling.resume()),
+        is_full: is.is_full,
         counters: counters(&is.counts),
         check: report.zip(check).map(|(report, check)| LbCheck {
             kind: kind(&check.asks).into(),
@@ -158,6 +181,7 @@ fn state(described: &Backend, is: &BackendState) -> &'static str {
         _ if !is.is_up => "down",
         _ if is.drained || described.drain || weight == 0 => "drained",
         _ if described.backup && is.weight == 0 => "standby",
+        _ if is.is_full => "full",
         _ if is.weight < weight.saturating_mul(100) => "starting",
         _ => "up",
     }
@@ -170,6 +194,8 @@ fn counters(sum: &Sum) -> LbCounts {
     };
     LbCounts {
         connections: sum.connections,
+        passed_over: sum.passed_over,
+        ambiguous: sum.ambiguous,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,
@@ -285,6 +311,10 @@ fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> 
         (_, "drained") if !is.drained => Some("the weight of the backend is 0".into()),
         (_, "standby") => Some(
             "a backup gets new connections only while no other backend of the service accepts any"
+                .into(),
+        ),
+        (_, "full") => Some(
+            "the backend gets no new connections until it has less than its 'resume_connections'"
                 .into(),
         ),
         (false, _) => Some("the backend is down until its health checks pass".into()),

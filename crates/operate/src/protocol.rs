@@ -20,7 +20,8 @@ mod switch;
 
 pub use ipsec::{SaState, Sas};
 pub use lb::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbRoute, LbRoutes, LbService, LbTrace,
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
+    LbTrace,
 };
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};

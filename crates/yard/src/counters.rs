@@ -76,6 +76,11 @@ pub enum DropReason {
     Taken,
     /// The frame met more buckets of groups, or would have become more frames, than one frame may.
     TooManyCopies,
+    /// Every backend of the service that accepts new connections has reached its limit of connections.
+    BackendLimit,
+    /// The client's address and port have a connection to the same backend through another service, so that replies could
+    /// belong to either.
+    Ambiguous,
     /// No security association has the SPI of the frame, or none is configured for its policy.
     NoSa,
     /// The security association of the frame has reached a limit.
@@ -96,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -125,6 +130,8 @@ impl DropReason {
         Self::Unresolved,
         Self::Taken,
         Self::TooManyCopies,
+        Self::BackendLimit,
+        Self::Ambiguous,
         Self::NoSa,
         Self::SaExpired,
         Self::Replayed,
@@ -167,6 +174,8 @@ impl DropReason {
             Self::Unresolved => "unresolved",
             Self::Taken => "taken",
             Self::TooManyCopies => "too_many_copies",
+            Self::BackendLimit => "backend_limit",
+            Self::Ambiguous => "ambiguous",
             Self::NoSa => "no_sa",
             Self::SaExpired => "sa_expired",
             Self::Replayed => "replayed",
@@ -193,7 +202,7 @@ impl DropReason {
     /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=36 => code as usize - 1,
+            1..=38 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

@@ -10,6 +10,7 @@ pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
     if !now.routes.is_empty() {
         all.push(routes(&now.routes));
     }
+    all.extend(networks(now));
     all.extend(drops(now));
     all.extend(faults(now));
     all
@@ -106,7 +107,10 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
             Cell::new(service.name.as_str()).tone(Tone::Strong),
             Cell::new(address(service)),
             Cell::new(service.mode.as_str()),
-            Cell::new(service.choice.as_str()),
+            Cell::new(match service.one_packet {
+                true => format!("{}, each datagram", service.choice),
+                false => service.choice.clone(),
+            }),
             Cell::new(format!("{up} of {all}")).tone(tone),
             Cell::new(num::exact(connections)),
         ];
@@ -167,7 +171,7 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
                 Cell::new(format!("{:.0}", (now.at_s - backend.since_s).max(0.0))),
                 Cell::new(weight(backend)),
                 Cell::new(Unit::Share.show(backend.share)),
-                Cell::new(num::exact(backend.connections.into())),
+                Cell::new(connections(backend)),
             ];
             let counted = growth.cells(&backend.counters, old.map(|old| &old.counters));
             table.push(row.into_iter().chain(counted));
@@ -184,6 +188,45 @@ fn weight(backend: &LbBackend) -> String {
         weight if weight == f64::from(wanted) => format!("{weight}{set}"),
         weight => format!("{weight} (of {wanted}{set})"),
     }
+}
+
+/// The current connections, and their limit if there is one.
+fn connections(backend: &LbBackend) -> String {
+    let now = num::exact(backend.connections.into());
+    match backend.max_connections {
+        None => now,
+        Some(most) => format!("{now} of {}", num::exact(most.into())),
+    }
+}
+
+/// Services whose clients' networks keep their backends, if there are any.
+fn networks(now: &Lb) -> Option<Table> {
+    let mut table = Table::new("Networks with a backend")
+        .column(Column::text("service"))
+        .column(Column::text("networks of"))
+        .column(Column::number("for").unit("s"))
+        .column(Column::number("now").unit("networks"))
+        .column(Column::number("most").unit("networks"))
+        .column(Column::number("kept").unit("connections"))
+        .column(Column::number("moved").unit("networks"))
+        .column(Column::number("evicted").unit("networks"));
+    for service in &now.services {
+        let Some(persist) = &service.persist else { continue };
+        let is_ipv6 = service.vip.contains(':');
+        let mask = if is_ipv6 { persist.mask_ipv6 } else { persist.mask_ipv4 };
+        let numbers = [
+            persist.seconds,
+            persist.networks,
+            persist.capacity as u64,
+            persist.kept,
+            persist.moved,
+            persist.evicted,
+        ];
+        let row =
+            [Cell::new(service.name.as_str()).tone(Tone::Strong), Cell::new(format!("/{mask}"))];
+        table.push(row.into_iter().chain(numbers.map(|number| Cell::new(num::exact(number)))));
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 /// Dropped packets, if there are any.

@@ -34,7 +34,7 @@ pub(crate) struct ServiceHolds {
     /// The local ports of fullnat, for the core that has the fewest; null in other modes.
     local_ports: Option<LocalPorts>,
     /// What happens to packets of further connections: `hashed` (their backend is chosen by hash for each
-    /// packet) or `dropped`.
+    /// packet) or `dropped`; `placed` if the service has no connections, because each datagram is placed by itself.
     further: &'static str,
 }
 
@@ -76,7 +76,11 @@ fn one(service: ServiceCapacity) -> ServiceHolds {
         unestablished: service.opening,
         unestablished_assured: service.part,
         local_ports: ports,
-        further: if service.further { "hashed" } else { "dropped" },
+        further: match service.further {
+            _ if service.one_packet => "placed",
+            true => "hashed",
+            false => "dropped",
+        },
     }
 }
 
@@ -103,6 +107,12 @@ impl Holds {
 
 impl ServiceHolds {
     fn text(&self) -> String {
+        if self.further == "placed" {
+            let name = &self.service;
+            return format!(
+                "service '{name}': no connections: each datagram is placed by itself\n"
+            );
+        }
         let mut text = format!(
             "service '{}': up to {} of these connections, {} of them unestablished ({} whatever other services do)",
             self.service,

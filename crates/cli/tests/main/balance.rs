@@ -29,13 +29,13 @@ flowyard_testkit::tests! {
 const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
 
 /// Backends at addresses of this machine, so that health checks can reach them.
-const A: &str = "name = \"a\"\naddr = \"127.0.0.1\"";
-const B: &str = "name = \"b\"\naddr = \"127.0.0.2\"";
+pub(crate) const A: &str = "name = \"a\"\naddr = \"127.0.0.1\"";
+pub(crate) const B: &str = "name = \"b\"\naddr = \"127.0.0.2\"";
 const C: &str = "name = \"c\"\naddr = \"127.0.0.3\"";
 
 /// A load balancer for flows of the capture, which is repeated: the service `bulk` has one flow, `dns`
 /// has many.
-fn config(check: &str, backends: &[&str]) -> String {
+pub(crate) fn config(check: &str, backends: &[&str]) -> String {
     let mut text = String::from(
         r#"
         [yard]
@@ -78,14 +78,14 @@ fn config(check: &str, backends: &[&str]) -> String {
 
 /// Waits until `good` is true of this service in the output of `lb show`, and returns the service.
 #[track_caller]
-fn service(yard: &Yard, name: &str, good: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn service(yard: &Yard, name: &str, good: impl Fn(&Value) -> bool) -> Value {
     wait(name, || {
         let all = yard.json(&["lb", "show", name]);
         Some(all["services"][0].clone()).filter(&good)
     })
 }
 
-fn count(of: &Value, name: &str) -> u64 {
+pub(crate) fn count(of: &Value, name: &str) -> u64 {
     of["counters"][name].as_u64().unwrap()
 }
 
@@ -428,7 +428,7 @@ fn every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix() {
 fn services_of_ipvs_are_imported_with_what_could_not_be_carried_over() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules");
-    let rules = "-A -t 192.0.2.1:80 -s wrr -p 60\n-a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m -w 2\n";
+    let rules = "-A -t 192.0.2.1:80 -s wrr --pe sip\n-a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m -w 2\n";
     fs::write(&file, rules).unwrap();
     let name = file.to_str().unwrap();
     let output = flowyard().args(["lb", "import", name, "--exit", "far"]).output().unwrap();
@@ -439,7 +439,10 @@ fn services_of_ipvs_are_imported_with_what_could_not_be_carried_over() {
         "{toml}"
     );
     let said = text(&output.stderr);
-    assert!(said.starts_with(&format!("{name}:1: persistence of 60 s: ")), "{said}");
+    assert!(
+        said.starts_with(&format!("{name}:1: the persistence engine 'sip' is left out")),
+        "{said}"
+    );
     assert!(said.ends_with("imported services: 1, backends: 1; notes: 1\n"), "{said}");
     let output = flowyard().args(["lb", "import", name, "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -35,6 +35,8 @@ pub struct ServiceCapacity {
     pub part: usize,
     /// Its local ports, if its connections need them.
     pub ports: Option<LocalPorts>,
+    /// Whether it has no connections, because its datagrams are placed one by one.
+    pub one_packet: bool,
     /// Whether connections beyond this number are served, too: their backend is chosen by hash for each packet.
     pub further: bool,
 }
@@ -89,7 +91,8 @@ impl Config {
                 Some(service.connections).filter(|&limit| limit > 0),
                 ports.map(|ports| ports.connections()),
             ];
-            let connections = limits.into_iter().flatten().min().unwrap_or(0);
+            let limits = limits.into_iter().flatten().filter(|_| !service.one_packet);
+            let connections = limits.min().unwrap_or(0);
             let limits = [
                 Some(settings.opening_most),
                 Some(connections),
@@ -99,6 +102,7 @@ impl Config {
             let opening = limits.into_iter().flatten().min().unwrap_or(0);
             ServiceCapacity {
                 name: service.name,
+                one_packet: service.one_packet,
                 connections,
                 opening,
                 part: opening.min(settings.opening_most / self.service.len().max(1)),

@@ -140,6 +140,63 @@ fn limits_of_unestablished_connections_are_checked() {
 }
 
 #[test]
+fn what_needs_connections_excludes_one_packet() {
+    let text = GOOD
+        .replace("\"tcp\"", "\"udp\"")
+        .replace("mode = \"fullnat\"", "mode = \"dnat\"\none_packet = true");
+    let config = Config::parse("y.toml", &text).unwrap();
+    assert!(config.services().unwrap()[0].one_packet);
+    let holds = &config.capacity().unwrap().unwrap().services[0];
+    assert!(holds.one_packet && (holds.connections, holds.opening, holds.part) == (0, 0, 0));
+    for (from, to, wanted) in [
+        ("\"dnat\"", "\"fullnat\"", "in mode fullnat a reply is recognized by its connection"),
+        (
+            "addr = \"10.0.1.1\"",
+            "addr = \"10.0.1.1\"\nmax_connections = 5",
+            "'max_connections' of a backend has no effect with 'one_packet'",
+        ),
+        (
+            "clients = { port = \"west\", next_hop = \"02:00:00:00:00:01\" }",
+            "clients = { port = \"west\" }",
+            "replies to datagrams that are placed one by one have no next hop",
+        ),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Config::parse("y.toml", &text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains("y.toml:23:14: ") && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn persistence_has_the_defaults_of_ipvs() {
+    let mode = "mode = \"fullnat\"";
+    let text = GOOD.replace(mode, &format!("{mode}\npersist = {{}}"));
+    let persist = Config::parse("y.toml", &text).unwrap().services().unwrap()[0].persist.unwrap();
+    assert_eq!(
+        (persist.timeout, persist.mask_v4, persist.mask_v6, persist.networks),
+        (300_000_000_000, 32, 128, 65_536)
+    );
+    assert!(persist.keeps_drained);
+    assert!(Config::parse("y.toml", GOOD).unwrap().services().unwrap()[0].persist.is_none());
+}
+
+#[test]
+fn a_backend_may_have_a_limit_of_connections() {
+    for (keys, wanted) in [
+        ("", None),
+        ("max_connections = 0", None),
+        ("max_connections = 100", Some((100, 75))),
+        ("max_connections = 100\nresume_connections = 100", Some((100, 100))),
+        ("max_connections = 1", Some((1, 1))),
+    ] {
+        let text = GOOD.replace("addr = \"10.0.1.1\"", &format!("addr = \"10.0.1.1\"\n{keys}"));
+        let services = Config::parse("y.toml", &text).unwrap().services().unwrap();
+        let ceiling = services[0].backends[0].ceiling;
+        assert_eq!(ceiling.map(|is| (is.most(), is.resume())), wanted, "{keys}");
+    }
+}
+
+#[test]
 fn clients_need_no_next_hop() {
     let config = |to: &str| {
         Config::parse("y.toml", &GOOD.replace(", next_hop = \"02:00:00:00:00:01\" }", to)).unwrap()
@@ -219,6 +276,51 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "[balance]\n",
         "[balance]\npass = \"east\"\n",
         "y.toml:15:8: string \"east\" has the wrong type; write { west = \"other\" }",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nmax_connections = 100\nresume_connections = 101",
+        "y.toml:27:22: 'resume_connections' is 101, which is more than 'max_connections' (100); lower",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nresume_connections = 10",
+        "y.toml:26:22: 'resume_connections' has no effect, because the backend has no limit",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nmax_connections = 9\nresume_connections = 0",
+        "y.toml:27:22: the backend could never have less than 0 connections",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { seconds = 0 }",
+        "y.toml:23:23: 'seconds' 0 is out of range; write 1 to 2678400",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { mask_ipv4 = 33 }",
+        "y.toml:23:25: 'mask_ipv4' 33 is out of range; write 1 to 32",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { mask_ipv6 = 129 }",
+        "'mask_ipv6' 129 is out of range; write 1 to 128",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { networks = 1048577 }",
+        "'networks' 1048577 is out of range; write 1 to 1048576",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"fullnat\"\npersist = { drained = \"stay\" }",
+        "'stay' is not a valid choice; choose one of keep, move",
+    ),
+    (
+        "mode = \"fullnat\"",
+        "mode = \"dnat\"\none_packet = true",
+        "y.toml:23:14: service 'web': only datagrams of UDP can be placed one by one; leave out",
     ),
     ("[[service]]", "[service]", "y.toml:17:1: [service] would be the only section of this name"),
     ("[balance]", "[[balance]]", "there can be only one section [balance]; write [balance]"),

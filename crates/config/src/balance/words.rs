@@ -158,6 +158,11 @@ pub struct ServiceConfig {
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
+    /// Whether each datagram is placed by itself.
+    #[serde(default = "none")]
+    pub one_packet: Spanned<bool>,
+    /// How connections of a client's network stay with one backend; by default they do not.
+    pub persist: Option<Spanned<PersistConfig>>,
     /// The most connections of this service that each core stores; 0 is no limit.
     #[serde(default)]
     pub connections: usize,
@@ -189,6 +194,44 @@ pub struct SrvConfig {
     pub exit: ExitConfig,
 }
 
+/// How connections of a client's network stay with one backend.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PersistConfig {
+    /// The time without new connections after which the backend of a network is forgotten.
+    pub seconds: Spanned<u64>,
+    /// The leading bits of an IPv4 address that are the network.
+    pub mask_ipv4: Spanned<u8>,
+    /// The leading bits of an IPv6 address that are the network.
+    pub mask_ipv6: Spanned<u8>,
+    /// The most networks that are stored.
+    pub networks: Spanned<usize>,
+    /// Whether new connections of a network still go to its backend while this is drained.
+    pub drained: DrainedConfig,
+}
+
+impl Default for PersistConfig {
+    fn default() -> Self {
+        Self {
+            seconds: free(300),
+            mask_ipv4: free(32),
+            mask_ipv6: free(128),
+            networks: free(1 << 16),
+            drained: DrainedConfig::Keep,
+        }
+    }
+}
+
+/// Whether new connections of a network still go to its backend while this is drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DrainedConfig {
+    /// They do.
+    Keep,
+    /// The network gets another backend.
+    Move,
+}
+
 /// How a backend is notified of the client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -216,6 +259,11 @@ pub struct BackendConfig {
     /// Whether it gets new connections only while no other backend of the service accepts any.
     #[serde(default)]
     pub backup: bool,
+    /// The number of connections with which it gets no new ones; 0 is no limit.
+    #[serde(default = "none")]
+    pub max_connections: Spanned<u32>,
+    /// When it has less connections than this, it gets new ones again.
+    pub resume_connections: Option<Spanned<u32>>,
     /// The port and next hop towards it.
     pub exit: ExitConfig,
     /// Its server ID in QUIC connection IDs, in hexadecimal.
@@ -337,8 +385,8 @@ const fn yes() -> bool {
     true
 }
 
-fn none() -> Spanned<usize> {
-    free(0)
+fn none<T: Default>() -> Spanned<T> {
+    free(T::default())
 }
 
 const fn one() -> u32 {

@@ -7,7 +7,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Backend, ImportError, Imported, Service, choice, persistence, weight};
+use super::{
+    Backend, ImportError, Imported, Service, choice, mask, no_limits, one_packet, persistence,
+    thresholds, weight,
+};
 
 /// A service as a rule names it.
 type Key = (&'static str, IpAddr, u16);
@@ -109,6 +112,9 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
         port,
         mode: "",
         choice: "least",
+        persist: None,
+        one_packet: false,
+        mask: None,
         check: None,
         backends: Vec::new(),
     };
@@ -123,15 +129,15 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
                 remark.into_iter().for_each(|remark| imported.note(line, remark));
             }
             "-p" | "--persistent" => {
-                let seconds = words.rest.next_if(|word| !word.starts_with('-')).unwrap_or("300");
-                let what = format!("persistence of {seconds} s");
-                persistence(imported, line, &mut service, &what);
+                let is_value = words.rest.peek().is_some_and(|word| !word.starts_with('-'));
+                let seconds = if is_value { words.number(option)? } else { 300 };
+                service.persist = Some(persistence(imported, line, seconds.into()));
             }
             "-M" | "--netmask" => {
-                let mask = words.value(option)?;
-                imported.note(line, format!("the mask {mask} of persistence is left out: choice = \"source\" uses the whole address"));
+                let text = words.value(option)?;
+                service.mask = mask(imported, line, text);
             }
-            "-o" | "--ops" => imported.note(line, "one-packet scheduling is left out: datagrams of one client port stay with one backend for 'datagrams_ms'"),
+            "-o" | "--ops" => service.one_packet = true,
             "-b" | "--sched-flags" => {
                 let flags = words.value(option)?;
                 imported.note(line, format!("the flags '{flags}' of the scheduler are left out"));
@@ -143,6 +149,7 @@ fn add_service(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Imp
             other => return Err(words.wrong(format!("'{other}' is not an option of a service"))),
         }
     }
+    one_packet(imported, line, &mut service);
     imported.services.push(service);
     Ok(())
 }
@@ -151,6 +158,7 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
     let key = key(imported, words, true)?;
     let line = words.line;
     let (mut end, mut mode, mut heavy) = (None, "dsr", 1);
+    let (mut limit, mut resume) = (0, 0);
     while let Some(option) = words.rest.next() {
         match option {
             "-r" | "--real-server" => end = Some(words.end(option)?),
@@ -161,12 +169,8 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
                 let wanted = words.number(option)?;
                 heavy = weight(imported, line, wanted);
             }
-            "-x" | "--u-threshold" | "-y" | "--l-threshold" => {
-                let limit = words.number(option)?;
-                if limit > 0 {
-                    imported.note(line, format!("the limit {option} {limit} of connections to a server is left out: flowyard limits connections by service"));
-                }
-            }
+            "-x" | "--u-threshold" => limit = words.number(option)?,
+            "-y" | "--l-threshold" => resume = words.number(option)?,
             "--tun-type" => match words.value(option)? {
                 "gue" => mode = "gue",
                 "ipip" => mode = "ipip",
@@ -192,6 +196,7 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
     }
     let (addr, port) = end.ok_or_else(|| words.wrong("the server has no address; write -r"))?;
     let Some((proto, vip, of)) = key else { return Ok(()) };
+    (limit, resume) = thresholds(imported, line, limit, resume);
     let mut services = imported.services.iter_mut();
     let service = services.find(|s| (s.proto, s.vip, s.port) == (proto, vip, of));
     let service =
@@ -204,7 +209,8 @@ fn add_server(imported: &mut Imported, words: &mut Words<'_>) -> Result<(), Impo
         imported.note(line, format!("server {addr} is left out: it has mode \"{mode}\", and service '{name}' has mode \"{first}\" by its first server"));
         return Ok(());
     }
-    service.backends.push(Backend { addr, port, weight: heavy, backup: false });
+    service.backends.push(Backend { addr, port, weight: heavy, backup: false, limit, resume });
+    no_limits(service, line, &mut imported.notes);
     if port != of && !matches!(mode, "dnat") && port != 0 {
         imported.note(
             line,

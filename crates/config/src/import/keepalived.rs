@@ -18,7 +18,10 @@ use serde::de::value::{Error, StrDeserializer};
 
 use crate::health::RecordType;
 
-use super::{Backend, Check, ImportError, Imported, Service, choice, persistence, quoted, weight};
+use super::{
+    Backend, Check, ImportError, Imported, Service, choice, mask, no_limits, one_packet,
+    persistence, quoted, thresholds, weight,
+};
 
 /// The deepest nesting of blocks; keepalived's own has four.
 const DEEPEST: usize = 16;
@@ -230,6 +233,9 @@ fn services(
         port,
         mode: "dnat",
         choice: "roundrobin",
+        persist: None,
+        one_packet: false,
+        mask: None,
         check: None,
         backends: Vec::new(),
     };
@@ -254,8 +260,12 @@ fn services(
             "protocol" => service.proto = protocol(statement)?,
             "delay_loop" => period = Some(statement.ms()?),
             "persistence_timeout" => {
-                let what = format!("persistence of {} s", statement.value(1).unwrap_or("360"));
-                persistence(imported, line, &mut service, &what);
+                let seconds = if statement.words.len() > 1 { statement.number()? } else { 360 };
+                service.persist = Some(persistence(imported, line, seconds));
+            }
+            "ops" => service.one_packet = true,
+            "persistence_granularity" => {
+                service.mask = mask(imported, line, statement.value(1).unwrap_or_default());
             }
             // Below, when the mode of the service is known.
             "real_server" | "sorry_server" => {}
@@ -264,6 +274,7 @@ fn services(
             key => imported.note(line, format!("'{key}' of a virtual_server is left out")),
         }
     }
+    one_packet(imported, server.line, &mut service);
     for statement in server.block().iter().filter(|statement| statement.key() == "real_server") {
         real_server(imported, &mut service, statement, period)?;
     }
@@ -312,7 +323,7 @@ fn sorry_server(
     );
     imported.note(server.line, what);
     note_port(imported, service, server, (addr, port));
-    service.backends.push(Backend { addr, port, weight: 1, backup: true });
+    service.backends.push(Backend { addr, port, weight: 1, backup: true, limit: 0, resume: 0 });
     Ok(())
 }
 
@@ -335,7 +346,7 @@ fn real_server(
     period: Option<u64>,
 ) -> Result<(), ImportError> {
     let (addr, port) = end(server, 1)?;
-    let mut backend = Backend { addr, port, weight: 1, backup: false };
+    let mut backend = Backend { addr, port, weight: 1, backup: false, limit: 0, resume: 0 };
     for statement in server.block() {
         let line = statement.line;
         match statement.key() {
@@ -343,6 +354,8 @@ fn real_server(
                 let wanted = statement.number()?;
                 backend.weight = weight(imported, line, wanted);
             }
+            "uthreshold" => backend.limit = statement.number()?,
+            "lthreshold" => backend.resume = statement.number()?,
             key if key.ends_with("_CHECK") || key.ends_with("_GET") => {
                 let Some(check) = check(imported, statement, period)? else { continue };
                 match &service.check {
@@ -354,8 +367,11 @@ fn real_server(
             key => imported.note(line, format!("'{key}' of real_server {addr} is left out")),
         }
     }
+    (backend.limit, backend.resume) =
+        thresholds(imported, server.line, backend.limit, backend.resume);
     note_port(imported, service, server, (addr, port));
     service.backends.push(backend);
+    no_limits(service, server.line, &mut imported.notes);
     Ok(())
 }
 

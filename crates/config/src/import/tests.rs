@@ -60,15 +60,143 @@ fn the_rules_of_ipvs_become_services() {
     assert_eq!(services[2].mode, flowyard_lb::Mode::Gue);
     let notes = notes(&imported);
     let lines: Vec<_> = notes.iter().map(|(line, _)| *line).collect();
-    assert_eq!(lines, [4, 4, 5, 6, 6, 7, 8, 9], "{notes:?}");
+    assert_eq!(lines, [4, 5, 7, 8, 9], "{notes:?}");
+    assert!(services[1].one_packet && !services[0].one_packet);
     for (at, wanted) in [
         (0, "the scheduler 'sed' does not exist in flowyard; choice = \"least\" is used"),
-        (2, "the limit -x 100 of connections to a server is left out"),
-        (3, "persistence of 300 s: flowyard has no persistence with a time"),
-        (6, "server fd00::2 is left out: it has mode \"dnat\""),
-        (7, "the service of firewall mark 7"),
+        (3, "server fd00::2 is left out: it has mode \"dnat\""),
+        (4, "the service of firewall mark 7"),
     ] {
         assert!(notes[at].1.starts_with(wanted), "{:?}", notes[at]);
+    }
+}
+
+#[test]
+fn two_services_may_have_the_same_servers() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s rr
+-a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m
+-A -t 192.0.2.2:80 -s rr
+-a -t 192.0.2.2:80 -r 10.0.1.1:8080 -m
+";
+    let imported = read(rules, Format::Ipvsadm).unwrap();
+    assert_eq!((config(&imported).services().unwrap().len(), imported.notes.len()), (2, 0));
+}
+
+#[test]
+fn one_packet_scheduling_is_carried_over() {
+    let rules = "\
+-A -u 192.0.2.1:53 -s rr -o
+-a -u 192.0.2.1:53 -r 10.0.1.1:53 -m -w 1 -x 9 -y 1
+-A -t 192.0.2.1:53 -s rr --ops
+-a -t 192.0.2.1:53 -r 10.0.1.1:53 -m -w 1
+";
+    let keepalived = "\
+virtual_server 192.0.2.1 53 { protocol UDP
+    ops
+    real_server 10.0.1.1 53 { uthreshold 9 }
+}
+virtual_server 192.0.2.1 53 {
+    ops
+    real_server 10.0.1.1 53 { }
+}
+";
+    for (text, format, lines) in
+        [(rules, Format::Ipvsadm, [2, 3]), (keepalived, Format::Keepalived, [3, 5])]
+    {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        assert!(services[0].one_packet && !services[1].one_packet);
+        assert!(services[0].backends[0].ceiling.is_none());
+        let notes = notes(&imported);
+        assert_eq!(notes.iter().map(|(line, _)| *line).collect::<Vec<_>>(), lines, "{notes:?}");
+        assert!(notes[0].1.starts_with("the limit of connections is left out"));
+        assert!(notes[1].1.ends_with("it exists for UDP only"));
+    }
+}
+
+#[test]
+fn persistence_is_carried_over() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s wlc -p
+-a -t 192.0.2.1:80 -r 10.0.1.1:80 -g
+-A -t 192.0.2.2:80 -s rr -p 50 -M 255.255.255.0
+-a -t 192.0.2.2:80 -r 10.0.1.1:80 -g
+-A -t [2001:db8::1]:80 -s rr -p 60 -M 64
+-a -t [2001:db8::1]:80 -r [fd00::1]:80 -g
+-A -t 192.0.2.3:80 -s rr -p 9999999 -M 255.0.255.0
+-a -t 192.0.2.3:80 -r 10.0.1.1:80 -g
+";
+    let block = |vip: &str, server: &str, keys: &str| {
+        format!(
+            "virtual_server {vip} 80 {{\nlb_kind DR\n{keys}\nreal_server {server} 80 {{ }}\n}}\n"
+        )
+    };
+    let keepalived = [
+        block("192.0.2.1", "10.0.1.1", "persistence_timeout 300"),
+        block(
+            "192.0.2.2",
+            "10.0.1.1",
+            "persistence_timeout 50\npersistence_granularity 255.255.255.0",
+        ),
+        block("2001:db8::1", "fd00::1", "persistence_timeout 60\npersistence_granularity 64"),
+        block("192.0.2.3", "10.0.1.1", "persistence_timeout 9999999\npersistence_granularity x"),
+    ]
+    .concat();
+    for (text, format) in [(rules, Format::Ipvsadm), (&*keepalived, Format::Keepalived)] {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        let all: Vec<_> = services
+            .iter()
+            .map(|service| {
+                let is = service.persist.unwrap();
+                (is.timeout / 1_000_000_000, is.mask_v4, is.mask_v6)
+            })
+            .collect();
+        assert_eq!(all, [(300, 32, 128), (50, 24, 128), (60, 32, 64), (2_678_400, 32, 128)]);
+        let notes: Vec<_> = notes(&imported).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(notes[0], "persistence of 9999999 s becomes one of 2678400");
+        assert!(notes[1].starts_with("the mask '") && notes.len() == 2, "{notes:?}");
+    }
+    let bare = block("192.0.2.1", "10.0.1.1", "persistence_timeout");
+    let toml = read(&bare, Format::Keepalived).unwrap().toml("east");
+    assert!(toml.contains("persist = { seconds = 360 }\n"), "{toml}");
+}
+
+#[test]
+fn limits_of_servers_are_carried_over() {
+    let rules = "\
+-A -t 192.0.2.1:80 -s wlc
+-a -t 192.0.2.1:80 -r 10.0.1.1:80 -m -w 1 -x 100 -y 40
+-a -t 192.0.2.1:80 -r 10.0.1.2:80 -m -w 1 -x 100 -y 0
+-a -t 192.0.2.1:80 -r 10.0.1.3:80 -m -w 1 -x 0 -y 7
+-a -t 192.0.2.1:80 -r 10.0.1.4:80 -m -w 1 --u-threshold 5 --l-threshold 6
+";
+    let keepalived = "\
+virtual_server 192.0.2.1 80 {
+    real_server 10.0.1.1 80 { uthreshold 100
+        lthreshold 40 }
+    real_server 10.0.1.2 80 { uthreshold 100 }
+    real_server 10.0.1.3 80 { lthreshold 7 }
+    real_server 10.0.1.4 80 { uthreshold 5
+        lthreshold 6 }
+}
+";
+    for (text, format, lines) in
+        [(rules, Format::Ipvsadm, [4, 5]), (keepalived, Format::Keepalived, [5, 6])]
+    {
+        let imported = read(text, format).unwrap();
+        let services = config(&imported).services().unwrap();
+        let limits: Vec<_> = services[0]
+            .backends
+            .iter()
+            .map(|backend| backend.ceiling.map(|is| (is.most(), is.resume())))
+            .collect();
+        assert_eq!(limits, [Some((100, 40)), Some((100, 75)), None, Some((5, 4))]);
+        let notes = notes(&imported);
+        assert_eq!(notes.iter().map(|(line, _)| *line).collect::<Vec<_>>(), lines, "{notes:?}");
+        assert!(notes[0].1.starts_with("a lower threshold without an upper one has no effect"));
+        assert!(notes[1].1.ends_with("(upper 5, lower 6)"), "{notes:?}");
     }
 }
 
@@ -160,6 +288,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
         "[service.check]\nkind = \"http\"\nfall = 4\ninterval_ms = 6000\npath = \"/health\"\nstatus = 200\ntimeout_ms = 2500\n",
         "command = [\"/usr/lib/check\", \"dns\"]",
         "choice = \"source\"",
+        "choice = \"least\"\npersist = { seconds = 50 }\n",
         "weight = 3\nexit = { port = \"east\" }",
         "addr = \"10.0.1.9\"\nport = 8081\nbackup = true\nweight = 1\n",
     ] {
@@ -169,7 +298,6 @@ fn the_virtual_servers_of_keepalived_become_services() {
     for (line, wanted) in [
         (4, "'vrrp_instance' is left out: flowyard announces VIPs by routes"),
         (12, "the range of addresses '192.0.2.10-20' is left out"),
-        (19, "persistence of 50 s"),
         (
             20,
             "the sorry_server 10.0.1.9 becomes a backup, which is checked like the other backends",
@@ -182,7 +310,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
             "{line}: {notes:?}"
         );
     }
-    assert_eq!(notes.len(), 6, "{notes:?}");
+    assert_eq!(notes.len(), 5, "{notes:?}");
 }
 
 #[test]

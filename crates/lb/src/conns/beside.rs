@@ -12,7 +12,7 @@ use std::sync::Arc;
 use flowyard_flow::Secret;
 use flowyard_flow::table::Directory;
 
-use super::Conns;
+use super::{Conns, Timeouts};
 
 /// The most entries that are removed and still listed.
 const GONE: usize = 64;
@@ -32,6 +32,12 @@ impl Conns {
     pub fn with_directory(self, directory: &Arc<Directory>, core: u16) -> Self {
         let gone = Vec::with_capacity(GONE);
         Self { listed: Some((Arc::clone(directory), core)), gone, ..self }
+    }
+
+    /// The idle timeouts.
+    #[must_use]
+    pub const fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// Lists a new entry.
@@ -67,6 +73,16 @@ impl Conns {
     #[must_use]
     pub fn with_macs(self) -> Self {
         Self { macs: vec![[0; 6]; self.capacity], ..self }
+    }
+
+    /// Sets whether the connection in `slot`, which has no local port, is counted by this entry. Returns whether it was.
+    pub fn set_counted(&mut self, slot: u32, counted: bool) -> bool {
+        let Some(conn) = self.slots.get_mut(slot as usize).filter(|conn| conn.port == 0) else {
+            return true; // a connection with a local port has one entry
+        };
+        let was = conn.is_counted();
+        conn.address = u8::from(!counted);
+        was
     }
 
     /// Stores the MAC address from which the packets of the connection in `slot` come.

@@ -19,7 +19,7 @@ pub struct Conn {
     pub(super) first: u32,
     /// The local port, or 0.
     pub(super) port: u16,
-    /// The index of the local address.
+    /// The index of the local address; without a local port, whether the connection is counted for another entry: 0 is no.
     pub(super) address: u8,
     /// Bits 0 and 1 are the state, bits 2 and 3 the stage of an inserted header, the others flags as below.
     pub(super) marks: u8,
@@ -108,6 +108,12 @@ impl Conn {
     #[inline]
     pub const fn local(&self) -> LocalPort {
         LocalPort { port: self.port, address: self.address }
+    }
+
+    /// Whether the connection counts among those of its backend by this entry, and not by that of another core.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        self.port != 0 || self.address == 0
     }
 
     /// Whether the slot is free.

@@ -38,8 +38,8 @@ impl Conns {
         }
     }
 
-    /// Enters what [`Conns::hand_over`] has written into this table, which is empty. `place` gives the ID of a backend and
-    /// the number of its service here. Returns how many entries were entered, and how many were left out because their backend is not known
+    /// Enters what [`Conns::hand_over`] has written into this table, which is empty. `place` gets the ID of a backend there, and whether the
+    /// entry counts among its connections, and gives the ID and the number of the service here. Returns how many entries were entered, and how many were left out because their backend is not known
     /// or the table is full.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Conns {
         reader: &mut Reader<'_>,
         seed: u64,
         now: Nanos,
-        mut place: impl FnMut(u32) -> Option<(u32, u16)>,
+        mut place: impl FnMut(u32, bool) -> Option<(u32, u16)>,
     ) -> Result<(u64, u64), BadState> {
         let (mut taken, mut left) = (0, 0);
         for _ in 0..reader.number()? {
@@ -63,7 +63,8 @@ impl Conns {
             let [address, marks] = reader.array()?;
             let reply = u32::from_ne_bytes(reader.array()?);
             let mac: [u8; 6] = reader.array()?;
-            let Some((backend, service)) = place(u32::from_ne_bytes(backend)) else {
+            let is_counted = port != 0 || address == 0;
+            let Some((backend, service)) = place(u32::from_ne_bytes(backend), is_counted) else {
                 left += 1;
                 continue;
             };
@@ -77,6 +78,7 @@ impl Conns {
             let conn = &mut self.slots[slot as usize];
             conn.marks = marks & !OFFERED;
             conn.first = u32::from_ne_bytes(first);
+            conn.address = u8::from(!is_counted);
             let most = wheel::ticks(self.timeouts.longest()).min(u32::MAX.into()) as u32;
             conn.deadline = wheel::tick(now) + u32::from_ne_bytes(rest).clamp(1, most.max(1));
             self.link(slot);

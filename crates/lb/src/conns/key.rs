@@ -41,6 +41,22 @@ impl ConnKey {
         source.hash(seed)
     }
 
+    /// The source address with all but its leading bits set to zero; the number of bits depends on the IP version.
+    #[must_use]
+    pub fn network(&self, bits_v4: u8, bits_v6: u8) -> [u64; 2] {
+        let is_ipv6 = self.words[4].to_ne_bytes()[5] != 0;
+        let rest = 128 - u32::from(if is_ipv6 { bits_v6 } else { bits_v4 }.min(128));
+        let mask: [u64; 2] =
+            zerocopy::transmute!(u128::MAX.checked_shl(rest).unwrap_or(0).to_be_bytes());
+        [self.words[0] & mask[0], self.words[1] & mask[1]]
+    }
+
+    /// A key with this source address and nothing else.
+    #[must_use]
+    pub const fn of_network(network: [u64; 2]) -> Self {
+        Self { words: [network[0], network[1], 0, 0, 0] }
+    }
+
     /// The key as a [`FlowKey`] in which only the 5-tuple and the EtherType are set.
     #[must_use]
     pub fn flow(&self) -> FlowKey {

@@ -5,7 +5,7 @@ use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_frame::proto;
 
 use super::make::choices;
-use crate::plan::{Front, Fronts, PLACES};
+use crate::plan::{Front, Fronts, PLACES, cut};
 use crate::service::{Mode, Service};
 
 /// The largest weight of a backend. Effective weights are in hundredths, which must fit 32 bits.
@@ -50,9 +50,9 @@ pub enum BadWhat {
         "backend '{0}' and the VIP have different address families; use mode ipip or gue, which allow that"
     )]
     Family(String),
-    /// Two services with DNAT share a backend address and port, so a reply could belong to either.
+    /// Two backends of a service with DNAT have the same address and port, so a reply could belong to either.
     #[error(
-        "backend '{0}' has the same address and port as one of service '{1}', so replies would be ambiguous; use fullnat or another port"
+        "backend '{0}' has the same address and port as backend '{1}', so replies would be ambiguous; leave out one"
     )]
     Returns(String, String),
     /// The weight exceeds [`HEAVIEST`].
@@ -74,6 +74,9 @@ pub enum BadWhat {
         "PROXY protocol works only for TCP with mode fullnat; leave out 'proxy': in the other modes backends see the client's address"
     )]
     Proxy,
+    /// A service places datagrams one by one, and has something that needs connections.
+    #[error("{0}")]
+    OnePacket(&'static str),
     /// Two backends of a service have the same server ID.
     #[error("backend '{0}' has the same server ID as another backend; give each backend its own")]
     ServerTwice(String),
@@ -95,6 +98,9 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         if service.proxy && (service.mode, service.proto) != (Mode::FullNat, proto::TCP) {
             return Err(wrong(None, BadWhat::Proxy));
         }
+        if let Some(what) = one_packet(service) {
+            return Err(wrong(None, BadWhat::OnePacket(what)));
+        }
         let front = Front {
             addr: service.vip,
             proto: service.proto,
@@ -102,6 +108,7 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
             last,
             service: number,
             index: 0,
+            before: 0,
         };
         let other = |f: &&Front| overlap(f, &front);
         if let Some(other) = fronts.iter().find(other) {
@@ -135,8 +142,9 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
                     let (first, last) = backend.port.map_or((first, last), |port| (port, port));
                     let front =
                         Front { addr: backend.addr, first, last, index: at as u16, ..front };
-                    if let Some(other) = returns.iter().find(|f| overlap(f, &front)) {
-                        let other = services[usize::from(other.service)].name.clone();
+                    let mut own = returns.iter().rev().take_while(|f| f.service == number);
+                    if let Some(other) = own.find(|f| overlap(f, &front)) {
+                        let other = service.backends[usize::from(other.index)].name.clone();
                         return Err(wrong(Some(at), BadWhat::Returns(name(), other)));
                     }
                     returns.push(front);
@@ -151,8 +159,29 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         return Err(BadService { service, backend: None, what: BadWhat::Backends });
     }
     fronts.sort_unstable();
-    returns.sort_unstable();
-    Ok(Fronts { vips: fronts, returns })
+    let (returns, shared) = cut(returns);
+    Ok(Fronts { vips: fronts, returns, shared })
+}
+
+/// Why the datagrams of a service cannot be placed one by one, if they are to be.
+fn one_packet(service: &Service) -> Option<&'static str> {
+    if !service.one_packet {
+        None
+    } else if service.proto != proto::UDP {
+        Some(
+            "only datagrams of UDP can be placed one by one; leave out 'one_packet', or write proto = \"udp\"",
+        )
+    } else if service.mode == Mode::FullNat {
+        Some(
+            "in mode fullnat a reply is recognized by its connection, which 'one_packet' does not enter; use dnat, or leave out 'one_packet'",
+        )
+    } else if service.backends.iter().any(|backend| backend.ceiling.is_some()) {
+        Some(
+            "'max_connections' of a backend has no effect with 'one_packet', which has no connections; leave out one of them",
+        )
+    } else {
+        None
+    }
 }
 
 fn overlap(a: &Front, b: &Front) -> bool {

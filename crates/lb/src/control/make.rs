@@ -42,6 +42,7 @@ impl Control {
             let believe = all.iter().any(|known| known.is_up) || service.all_down == AllDown::Drop;
             let steps = self.steps.get(at..at + all.len()).unwrap_or_default();
             at += all.len();
+            let asked = self.totals.get(&service.name).and_then(|totals| totals.asked.clone());
             let weight = |((backend, known), step): ((&Backend, &&Known), &u64)| {
                 let weight = known.weight.unwrap_or(backend.weight);
                 let drains = backend.drain || known.drained;
@@ -63,9 +64,18 @@ impl Control {
                     addr: backend.addr,
                     port: backend.port,
                     exit: backend.exit,
-                    keeps: keeps(service, known.is_up || !believe),
+                    keeps: keeps(service, known.is_up || !believe) && !service.one_packet,
+                    asked: asked.clone(),
+                    shares: fronts.shared.binary_search(&(number, index)).is_ok(),
+                    lasts: lasts(
+                        service,
+                        backend,
+                        known.is_up || !believe,
+                        weights[usize::from(index)],
+                    ),
                     weight: weights[usize::from(index)],
                     active: Arc::clone(&known.active),
+                    ceiling: backend.ceiling,
                     counts: Arc::clone(&known.counts),
                 });
             }
@@ -78,6 +88,11 @@ impl Control {
                 weights,
                 quic: (!service.quic.is_empty()).then(|| Reader::new(&service.quic)),
                 servers: servers(service),
+                asked,
+                persist: self
+                    .totals
+                    .get(&service.name)
+                    .and_then(|totals| totals.persist.as_ref().map(|(_, table)| Arc::clone(table))),
                 counts: self.totals.get(&service.name).map(|t| Arc::clone(&t.counts)),
             });
         }
@@ -107,6 +122,13 @@ impl Control {
         // The services were validated when they were set, and weights cannot make a table invalid.
         maglev.map_or_else(|_| Arc::default(), Arc::new)
     }
+}
+
+/// Whether new connections of a network that has this backend still go to it. A drained backend is up and has the weight 0, as a
+/// backup has while other backends accept connections; but a backup is left then.
+fn lasts(service: &Service, backend: &Backend, is_up: bool, weight: u32) -> bool {
+    let keeps_drained = service.persist.is_some_and(|persist| persist.keeps_drained);
+    is_up && (weight > 0 || keeps_drained && !backend.backup)
 }
 
 /// Sets the weights of backups to 0 while another backend has a weight.

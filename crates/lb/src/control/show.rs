@@ -1,12 +1,12 @@
 //! The state of services and backends, for display.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use flowyard_frame::Nanos;
 
 use super::state::{Control, Totals, name};
 use crate::counts::Sum;
+use crate::persist::{Persist, Persistence};
 use crate::plan::{Table, place};
 use crate::service::Service;
 
@@ -21,6 +21,8 @@ pub struct ServiceState {
     pub entries: u32,
     /// Totals since the service was added, including those of backends removed since.
     pub counts: Sum,
+    /// What became of new connections, if the service has persistence.
+    pub persist: Option<(Persistence, Arc<Persist>)>,
     /// The backends, in the order of the configuration.
     pub backends: Vec<BackendState>,
 }
@@ -45,6 +47,8 @@ pub struct BackendState {
     pub entries: u32,
     /// Current connections.
     pub active: u32,
+    /// Whether it has reached its limit of connections.
+    pub is_full: bool,
     /// Totals since the backend was added.
     pub counts: Sum,
 }
@@ -75,7 +79,8 @@ impl Control {
                 set_weight: known.weight,
                 weight: target.weight,
                 entries: entries.get::<usize>(at).copied().unwrap_or(0),
-                active: known.active.load(Ordering::Relaxed),
+                active: known.active.get(),
+                is_full: !target.has_room(),
                 counts: known.counts.sum(),
             })
         };
@@ -89,6 +94,7 @@ impl Control {
             checksum: table.checksum(),
             entries: table.maglev.entries().len() as u32,
             counts,
+            persist: totals.and_then(|totals| totals.persist.clone()),
             backends,
         }
     }

@@ -3,14 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use flowyard_frame::Nanos;
+use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 
+use crate::asked::Asked;
 use crate::counts::{Counts, Sum};
-use crate::handed::{HandedBackend, Places};
-use crate::plan::Plan;
-use crate::service::{Backend, Service};
+use crate::handed::{HandedBackend, HandedTables, Places};
+use crate::persist::{Persist, Persistence};
+use crate::plan::{Active, Plan};
+use crate::service::{Backend, Mode, Service};
 
 /// The services, and the state of their backends.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ pub(super) struct Name {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) id: u32,
-    pub(super) active: Arc<AtomicU32>,
+    pub(super) active: Arc<Active>,
     pub(super) counts: Arc<Counts>,
     pub(super) is_up: bool,
     /// When it last came up or went down.
@@ -65,6 +67,10 @@ pub(super) struct Totals {
     pub(super) number: u16,
     /// Drops of packets for which no backend was chosen.
     pub(super) counts: Arc<Counts>,
+    /// Datagrams that may be answered, if they are placed one by one and replies are translated.
+    pub(super) asked: Option<Arc<Asked>>,
+    /// The backends of clients' networks, and the settings that they were entered with.
+    pub(super) persist: Option<(Persistence, Arc<Persist>)>,
     /// Counters of removed backends that cores with an older plan may still increment.
     pub(super) leaving: Vec<Arc<Counts>>,
     /// Sum of the counters of removed backends that no core uses any more.
@@ -75,6 +81,20 @@ impl Totals {
     pub(super) fn sum(&self) -> Sum {
         let all = self.leaving.iter().fold(self.gone, |sum, counts| sum.plus(&counts.sum()));
         all.plus(&self.counts.sum())
+    }
+
+    /// Makes the tables that a service needs. That of datagrams stays. The table of networks stays if it has the same
+    /// size and the same masks.
+    pub(super) fn prepare(&mut self, service: &Service) {
+        let same = |old: &Persistence, new: &Persistence| {
+            (old.mask_v4, old.mask_v6, old.networks) == (new.mask_v4, new.mask_v6, new.networks)
+        };
+        let is_asked = service.one_packet && service.mode == Mode::Dnat;
+        self.asked = is_asked.then(|| self.asked.take().unwrap_or_else(|| Arc::new(Asked::new())));
+        self.persist = service.persist.map(|new| match self.persist.take() {
+            Some((old, table)) if same(&old, &new) => (new, table),
+            _ => (new, Arc::new(Persist::new(new.networks))),
+        });
     }
 
     /// Moves counters that no core uses any more from `leaving` to `gone`.
@@ -119,7 +139,14 @@ impl Control {
 
     /// Continues with the states of another process, for the backends that are the same. Returns where their connections
     /// belong. Backends without a health check stay up.
-    pub(crate) fn inherit(&mut self, all: &[HandedBackend], now: Nanos) -> Places {
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub(crate) fn inherit(
+        &mut self,
+        (all, tables): &(Vec<HandedBackend>, Vec<HandedTables>),
+        now: Nanos,
+    ) -> Result<Places, BadState> {
         let mut places = Places::new();
         let checked: HashSet<String> =
             self.services.iter().filter(|s| s.check.is_some()).map(|s| s.name.clone()).collect();
@@ -135,7 +162,37 @@ impl Control {
             let number = self.totals.get(&one.service).map_or(u16::MAX, |totals| totals.number);
             places.insert(one.id, (known.id, number));
         }
+        for HandedTables { service, networks, asked } in tables {
+            let Some(totals) = self.totals.get(service) else { continue };
+            if let (Some((how, persist)), false) = (&totals.persist, networks.is_empty()) {
+                let backend = |there| places.get(&there).map(|(here, _)| *here);
+                persist.take_over(&mut Reader::new(networks), (how, self.seed), now, backend)?;
+            }
+            if let (Some(here), false) = (&totals.asked, asked.is_empty()) {
+                here.take_over(&mut Reader::new(asked), now)?;
+            }
+        }
         self.remake(now);
-        places
+        Ok(places)
+    }
+
+    /// The tables of all services, for another process.
+    pub(crate) fn handed_tables(&self, now: Nanos) -> Vec<HandedTables> {
+        let mut all = Vec::new();
+        for (service, totals) in &self.totals {
+            let mut tables = HandedTables { service: service.clone(), ..HandedTables::default() };
+            if let Some((how, persist)) = &totals.persist {
+                let mut writer = Writer::default();
+                persist.hand_over(how.timeout, now, &mut writer);
+                tables.networks = writer.finish();
+            }
+            if let Some(asked) = &totals.asked {
+                let mut writer = Writer::default();
+                asked.hand_over(now, &mut writer);
+                tables.asked = writer.finish();
+            }
+            all.push(tables);
+        }
+        all
     }
 }

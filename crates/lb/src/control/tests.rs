@@ -17,6 +17,7 @@ fn backend(number: u8, weight: u32) -> Backend {
         weight,
         drain: false,
         backup: false,
+        ceiling: None,
         exit: Exit::default(),
         server_id: Vec::new(),
     }
@@ -41,10 +42,10 @@ fn shares(plan: &Plan) -> Vec<usize> {
         let key = key(number);
         if let Some(target) = plan.choose(0, &key, key.hash(plan.seed()), &mut turns) {
             counts[usize::from(target.index)] += 1;
-            target.active.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            target.count(true);
         }
     }
-    plan.targets().for_each(|t| t.active.store(0, std::sync::atomic::Ordering::Relaxed));
+    plan.targets().for_each(|t| t.active.set(0));
     counts
 }
 
@@ -287,8 +288,6 @@ fn an_id_is_not_reused_soon() {
 #[test]
 fn an_invalid_configuration_changes_nothing() {
     let good = || service("web", 80, vec![backend(1, 1), backend(2, 1)]);
-    let dnat =
-        |name: &str, port| Service { mode: Mode::Dnat, ..service(name, port, vec![backend(1, 1)]) };
     let with = |change: fn(&mut Service)| {
         let mut service = good();
         change(&mut service);
@@ -310,8 +309,8 @@ fn an_invalid_configuration_changes_nothing() {
         ),
         (vec![with(|s| s.backends[1].addr = IpAddr::from([0; 16]))], "different address families"),
         (
-            vec![dnat("a", 80), Service { vip: IpAddr::from([192, 0, 2, 2]), ..dnat("b", 80) }],
-            "as one of service 'a'",
+            vec![with(|s| (s.mode, s.backends[1].addr) = (Mode::Dnat, s.backends[0].addr))],
+            "backend 'b2' has the same address and port as backend 'b1'",
         ),
         (vec![with(|s| s.quic = vec![quic::Config::new(0, 2, 4, None).unwrap()])], "no server ID"),
         (

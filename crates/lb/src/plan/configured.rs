@@ -38,10 +38,23 @@ impl Plan {
                 service.choice,
                 self.configured(table).checksum()
             );
+            if service.one_packet {
+                text.push_str(" one packet");
+            }
+            if let Some(persist) = &service.persist {
+                let _infallible = write!(
+                    text,
+                    " persist {} {} {}",
+                    persist.timeout, persist.mask_v4, persist.mask_v6
+                );
+            }
             for backend in backends {
-                let Backend { name, addr, port, backup, .. } = backend;
+                let Backend { name, addr, port, backup, ceiling, .. } = backend;
                 let backup = if *backup { " backup" } else { "" };
                 let _infallible = write!(text, " {name:?} {addr} {port:?}{backup}");
+                if let Some(ceiling) = ceiling {
+                    let _infallible = write!(text, " {} {}", ceiling.most(), ceiling.resume());
+                }
             }
             hasher.write(text.as_bytes());
             hasher.write_u8(b'\n');

@@ -2,7 +2,6 @@
 
 use super::{Plan, Table, Target};
 use crate::conns::ConnKey;
-use crate::service::Choice;
 
 /// The entry of a service's Maglev table that a connection hashes to.
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +22,7 @@ impl Plan {
     #[must_use]
     pub fn entry(&self, service: u16, key: &ConnKey, hash: u64) -> Option<Entry<'_>> {
         let table = self.services.get(usize::from(service))?;
-        let hash = match table.service.choice {
-            Choice::SourceHash => key.source_hash(self.seed),
-            _ => hash,
-        };
+        let hash = self.hash_of(table, key, hash);
         let (entry, entries) = (table.maglev.entry(hash), table.maglev.entries().len());
         let target = table.maglev.get(hash).and_then(|index| self.member(table, index));
         Some(Entry { entry, entries, checksum: table.checksum(), target })
@@ -35,7 +31,7 @@ impl Plan {
     /// The backend of a service that has the fewest connections in relation to its weight.
     #[must_use]
     pub fn fewest(&self, service: u16) -> Option<&Target> {
-        self.least(self.services.get(usize::from(service))?)
+        self.least(self.services.get(usize::from(service))?, |_| true)
     }
 
     /// The backends of a service, in the order of the configuration.

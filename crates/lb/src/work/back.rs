@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use crate::{Conn, ConnKey, LocalPort, Proxied, Sender, Stage, State};
+use crate::plan::Front;
+use crate::{Conn, ConnKey, LocalPort, Plan, Proxied, Sender, Stage, State, Target};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 
 use super::answers::Wrong;
@@ -163,22 +164,83 @@ impl Balance {
     /// check of this machine, or a client that uses its address.
     fn dnat_reply(&mut self, key: &FlowKey, came: Came, now: Nanos) -> Option<Reply> {
         let plan = Arc::clone(&self.plan);
-        let (target, flow) = plan.answered(key)?;
-        let own = ConnKey::of(&flow);
-        let hash = own.hash(plan.seed());
-        let proxied = Proxied::default();
-        let (vip, port) = (flow.dst_ip()?, flow.dport);
-        let mut reply = Reply { vip, port, dst: None, home: None, proxied, mac: None };
+        match plan.answering(key) {
+            [] => None,
+            [front] => {
+                let (target, flow) = plan.asked(front, key)?;
+                let own = ConnKey::of(&flow);
+                let hash = own.hash(plan.seed());
+                let entered = self.entered(key, (target, &flow, &own, hash), came, now);
+                entered.or_else(|| self.stray(&plan, (target, &flow, &own, hash), now))
+            }
+            fronts => self.shared_reply(&plan, fronts, key, came, now),
+        }
+    }
+
+    /// As [`Self::dnat_reply`], for a packet that may be a reply of several services.
+    #[inline(never)]
+    fn shared_reply(
+        &mut self,
+        plan: &Plan,
+        fronts: &[Front],
+        key: &FlowKey,
+        came: Came,
+        now: Nanos,
+    ) -> Option<Reply> {
+        let seed = plan.seed();
+        let all = || {
+            fronts.iter().filter_map(|front| {
+                let (target, flow) = plan.asked(front, key)?;
+                let own = ConnKey::of(&flow);
+                Some((target, flow, own, own.hash(seed)))
+            })
+        };
+        for (target, flow, own, hash) in all() {
+            if let Some(reply) = self.entered(key, (target, &flow, &own, hash), came, now) {
+                return Some(reply);
+            }
+        }
+        let mut first = None;
+        for (target, flow, own, hash) in all() {
+            match (first, self.stray(plan, (target, &flow, &own, hash), now)) {
+                (None, Some(reply)) => first = Some((reply, target.id)),
+                (Some((_, id)), Some(_)) => {
+                    self.ambiguous(id);
+                    break;
+                }
+                (_, None) => {}
+            }
+        }
+        self.whose.set(first.map(|(_, id)| id));
+        first.map(|(reply, _)| reply)
+    }
+
+    /// The translation of a reply to a connection that has an entry.
+    #[inline]
+    fn entered(
+        &mut self,
+        key: &FlowKey,
+        (target, flow, own, hash): Candidate<'_>,
+        came: Came,
+        now: Nanos,
+    ) -> Option<Reply> {
+        let mut reply = reply_of(flow)?;
         let covered = came.is_some_and(|(flags, _)| Leases::<Reply>::covers(flags));
         let moves = self.moves.load(Acquire);
-        if covered && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves) {
+        if covered
+            && let Some((reply, whose)) = self.answer_leases.get(own, hash, now, moves)
+            && whose == target.id
+        {
             self.whose.set(Some(whose));
             return Some(reply);
+        }
+        if target.asked.is_some() {
+            return None;
         }
         for core in self.own_and_others(hash) {
             let Some(mut conns) = self.table(core) else { continue };
             let mark = came.filter(|_| core == self.core).map_or(0, |(_, mark)| mark);
-            let found = conns.named(mark, &own, now).or_else(|| conns.find(&own, hash, now));
+            let found = conns.named(mark, own, now).or_else(|| conns.find(own, hash, now));
             let Some(slot) = found else { continue };
             let Some(conn) = conns.get(slot, now).copied() else { continue };
             if conn.backend != target.id {
@@ -195,17 +257,38 @@ impl Balance {
             self.whose.set(Some(target.id));
             reply.home = Some((core as u16, slot));
             if covered && core != self.core && is_leased(&conn) {
-                self.answer_leases.put(&own, hash, now, moves, (reply, target.id));
+                self.answer_leases.put(own, hash, now, moves, (reply, target.id));
             }
             return Some(reply);
         }
-        let is_stray = self.strays.has(hash, now)
-            && plan
-                .fall_back(target.service, &own, hash)
-                .is_some_and(|chosen| chosen.id == target.id);
-        self.whose.set(is_stray.then_some(target.id));
-        is_stray.then_some(reply)
+        None
     }
+
+    /// The translation of a reply to a packet that was forwarded without an entry.
+    fn stray(&self, plan: &Plan, candidate: Candidate<'_>, now: Nanos) -> Option<Reply> {
+        let (target, flow, own, hash) = candidate;
+        let is_stray = match &target.asked {
+            Some(asked) => asked.has(hash, self.settings.timeouts.datagrams, now),
+            None => {
+                self.strays.has(hash, now)
+                    && plan
+                        .without_entry(target.service, own, hash, now)
+                        .is_some_and(|chosen| chosen.id == target.id)
+            }
+        };
+        self.whose.set(is_stray.then_some(target.id));
+        if is_stray { reply_of(flow) } else { None }
+    }
+}
+
+/// A backend that a packet may be a reply of, with the flow of the client's packets that it would answer, its key and its
+/// hash.
+type Candidate<'a> = (&'a Target, &'a FlowKey, &'a ConnKey, u64);
+
+/// The translation of a reply to packets with this flow.
+fn reply_of(flow: &FlowKey) -> Option<Reply> {
+    let (vip, port) = (flow.dst_ip()?, flow.dport);
+    Some(Reply { vip, port, dst: None, home: None, proxied: Proxied::default(), mac: None })
 }
 
 /// The TCP flags of a packet, and the mark of its frame.

@@ -46,6 +46,24 @@ impl Balance {
         }
     }
 
+    /// Counts a new connection that a backend did not get because of its limit.
+    #[cold]
+    pub(super) fn passed_over(&self, backend: u32) {
+        let cell = self.plan.target(backend).and_then(|target| target.counts.of(self.core));
+        if let Some(cell) = cell {
+            cell.passed_over();
+        }
+    }
+
+    /// Counts a new connection or a reply of a backend that could belong to two services.
+    #[cold]
+    pub(super) fn ambiguous(&self, backend: u32) {
+        let cell = self.plan.target(backend).and_then(|target| target.counts.of(self.core));
+        if let Some(cell) = cell {
+            cell.ambiguous();
+        }
+    }
+
     /// Counts a packet to a service that was dropped before a backend was chosen.
     #[cold]
     pub(super) fn unserved(&self, service: u16, reason: DropReason) {

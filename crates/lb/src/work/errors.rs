@@ -45,7 +45,7 @@ impl Balance {
         let hash = conn.hash(self.plan.seed());
         let stateless = || {
             let service = self.plan.service(flow.dst_ip()?, flow.proto, flow.dport)?;
-            let target = self.plan.fall_back(service, &conn, hash)?;
+            let target = self.plan.without_entry(service, &conn, hash, now)?;
             Some(Way::without_entry(target.id))
         };
         let Some(way) = self.way_of(&conn, hash, now).or_else(stateless) else {

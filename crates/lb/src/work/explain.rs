@@ -28,6 +28,8 @@ pub struct Explained {
     pub checksum: u64,
     /// The backend in that entry, which gets packets of an established connection without an entry.
     pub fall_back: Option<u32>,
+    /// The backend that the connection would have if this had not reached its limit of connections.
+    pub passed_over: Option<u32>,
     /// An entry of a connection table that is not used because its backend is down or was removed.
     pub left: Option<Kept>,
     /// What an adapter does for the packets of the flow, or why it does nothing, in words for the user; `None` if adapters
@@ -56,8 +58,15 @@ pub enum Because {
     Turns,
     /// The connection is new, and the backend with the fewest connections is chosen.
     Fewest,
+    /// The connection is new, and the network of its client has the backend.
+    Network {
+        /// How long ago the last connection of the network came.
+        age: Nanos,
+    },
     /// No backend accepts new connections.
     NoBackend,
+    /// Every backend that accepts new connections has reached its limit.
+    Full,
 }
 
 /// An entry of a connection table.
@@ -109,25 +118,14 @@ impl Hub {
             entries: 0,
             checksum: 0,
             fall_back: None,
+            passed_over: None,
             left: None,
             adapter: None,
             plan: Arc::clone(&plan),
         };
         let at = flow.dst_ip().and_then(|dst| plan.service(dst, flow.proto, flow.dport));
         let Some(service) = at else {
-            if let Some((from, asked)) = plan.answered(flow) {
-                let asked = ConnKey::of(&asked);
-                let is_from = |kept: &Kept| kept.backend == from.id;
-                let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
-                (explained.service, explained.backend) = (Some(from.service), Some(from.id));
-                explained.why = match kept.filter(is_from) {
-                    Some(kept) => {
-                        explained.adapter = self.adapter(&kept, Sender::Backend);
-                        Because::Answer
-                    }
-                    None => Because::NotAsked,
-                };
-            }
+            self.explain_reply(flow, now, &mut explained);
             return explained;
         };
         explained.service = Some(service);
@@ -137,7 +135,9 @@ impl Hub {
             explained.fall_back = entry.target.map(|target| target.id);
         }
         let keeps = |kept: &Kept| plan.target(kept.backend).is_some_and(|target| target.keeps);
-        if let Some(kept) = self.kept(&conn, hash, now, keeps) {
+        let table = plan.services().get(usize::from(service));
+        let has_conns = table.is_some_and(|table| !table.service.one_packet);
+        if has_conns && let Some(kept) = self.kept(&conn, hash, now, keeps) {
             if keeps(&kept) {
                 (explained.backend, explained.why) = (Some(kept.backend), Because::Kept(kept));
                 explained.adapter = self.adapter(&kept, Sender::Client);
@@ -145,8 +145,10 @@ impl Hub {
             }
             explained.left = Some(kept);
         }
-        let choice = plan.services().get(usize::from(service)).map(|table| table.service.choice);
+        let choice = table.map(|table| table.service.choice);
+        let persisted = plan.persisted(service, &conn, now);
         (explained.backend, explained.why) = match (explained.fall_back, choice) {
+            _ if let Some((target, age)) = persisted => (Some(target.id), Because::Network { age }),
             (None, _) => (None, Because::NoBackend),
             (Some(_), Some(Choice::RoundRobin)) => (None, Because::Turns),
             (Some(_), Some(Choice::LeastConnections)) => {
@@ -154,7 +156,50 @@ impl Hub {
             }
             (Some(backend), _) => (Some(backend), Because::Entry),
         };
+        let chosen = explained.backend.and_then(|id| plan.target(id));
+        if let Some(full) = chosen.filter(|target| !target.has_room()) {
+            explained.passed_over = Some(full.id);
+            explained.backend = plan.instead(full, &conn, hash, |_| true).map(|target| target.id);
+        }
+        let turns = explained.why == Because::Turns;
+        let is_full = match explained.passed_over {
+            None => turns && table.is_some_and(|table| !plan.has_room(table)),
+            Some(_) => explained.backend.is_none(),
+        };
+        if is_full {
+            explained.why = Because::Full;
+        }
         explained
+    }
+
+    /// Whether packets of `flow`, which is to no service, are replies of a backend. If several services have its address and
+    /// port, those whose connections are known come first.
+    fn explain_reply(&self, flow: &FlowKey, now: Nanos, explained: &mut Explained) {
+        let plan = Arc::clone(&explained.plan);
+        for (from, asked) in plan.answering(flow).iter().filter_map(|front| plan.asked(front, flow))
+        {
+            let asked = ConnKey::of(&asked);
+            let hash = asked.hash(plan.seed());
+            let is_from = |kept: &Kept| kept.backend == from.id;
+            let kept = self.kept(&asked, hash, now, is_from).filter(is_from);
+            let has_asked =
+                from.asked.as_ref().is_some_and(|all| all.has(hash, self.datagrams(), now));
+            if kept.is_none() && !has_asked && explained.service.is_some() {
+                continue;
+            }
+            (explained.service, explained.backend) = (Some(from.service), Some(from.id));
+            explained.why = match (kept, has_asked) {
+                (None, false) => Because::NotAsked,
+                (None, true) => Because::Answer,
+                (Some(kept), _) => {
+                    explained.adapter = self.adapter(&kept, Sender::Backend);
+                    Because::Answer
+                }
+            };
+            if explained.why == Because::Answer {
+                return;
+            }
+        }
     }
 
     /// The entry of the connection with this key in any core's table. An entry for which `stays` is true has
@@ -175,6 +220,15 @@ impl Hub {
             Some(Kept { core, slot, backend: conn.backend, state: conn.state(), is_established })
         });
         all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
+    }
+
+    /// The time for which a datagram without an entry may be answered: the same as with one.
+    fn datagrams(&self) -> Nanos {
+        let Some(tables) = self.conns() else { return 0 };
+        let first = tables.first();
+        first.map_or(0, |conns| {
+            conns.lock().unwrap_or_else(PoisonError::into_inner).timeouts().datagrams
+        })
     }
 
     /// What an adapter does for packets of the connection in an entry.

@@ -1,7 +1,5 @@
 //! The connections and neighbours of a core, for another process and from one: see `crate::handed`.
 
-use std::sync::atomic::Ordering;
-
 use flowyard_frame::Nanos;
 use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 
@@ -31,9 +29,12 @@ impl Balance {
         self.neighbours.take_over(&mut reader, now)?;
         let places = self.hub.inherited();
         let Some(mut conns) = self.table(self.core) else { return Ok(()) };
-        let taken = conns.take_over(&mut reader, self.plan.seed(), now, |backend| {
+        let taken = conns.take_over(&mut reader, self.plan.seed(), now, |backend, is_counted| {
             let (id, service) = places.get(&backend).copied()?;
-            self.plan.target(id)?.active.fetch_add(1, Ordering::Relaxed);
+            let target = self.plan.target(id)?;
+            if is_counted {
+                target.count(true);
+            }
             Some((id, service))
         });
         let (taken, left) = taken?;

@@ -243,13 +243,14 @@ impl ControlPlane for Hub {
     }
 
     fn hand_over(&self, now: Nanos) -> Option<(&'static str, Vec<u8>)> {
-        let all: Vec<_> = lock(&self.inner).control.handed(now).collect();
-        Some((handed::KIND, handed::write(&all)))
+        let inner = lock(&self.inner);
+        let all: Vec<_> = inner.control.handed(now).collect();
+        Some((handed::KIND, handed::write(&all, &inner.control.handed_tables(now))))
     }
 
     fn go_on(&self, state: &[u8], now: Nanos) -> Result<(), String> {
         let all = handed::read(state)?;
-        let places = self.change(|control| control.inherit(&all, now));
+        let places = self.change(|control| control.inherit(&all, now))?;
         let _once = self.inherited.set(Arc::new(places)); // before any core runs, and once
         Ok(())
     }

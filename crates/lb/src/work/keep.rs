@@ -47,19 +47,20 @@ pub(super) enum Admission {
 }
 
 impl Balance {
-    /// Enters the connection into this core's table, replacing an existing entry. An error is the limit because
+    /// Enters the connection into this core's table, replacing an existing entry. With `counts`, it is counted as one of
+    /// `target`; otherwise another core's entry is. An error is the limit because
     /// of which there is no room or no local port.
     pub(super) fn keep(
         &self,
         conn: &ConnKey,
         hash: u64,
-        target: &Target,
+        (target, counts): (&Target, bool),
         (state, seen): (State, Progress),
         now: Nanos,
     ) -> Result<Way, Limit> {
         let mut conns = self.table(self.core).ok_or(Limit::Table)?;
         let table = self.plan.services().get(usize::from(target.service)).ok_or(Limit::Table)?;
-        let old = conns.replaced(conn, hash).map(|conn| (conn.backend, conn.local()));
+        let old = conns.replaced(conn, hash).copied();
         if old.is_none() {
             self.make_room(&mut conns, table, now)?;
         }
@@ -68,10 +69,10 @@ impl Balance {
         let slot = conns.insert(conn, hash, owner, state, now).map_err(|_| Limit::Table)?;
         conns.adopt(slot, seen, now);
         let mut local = LocalPort::default();
-        if let Some((old, port)) = old {
-            local = port;
+        if let Some(old) = old {
+            local = old.local();
             self.moves.fetch_add(1, Release);
-            if let Some(old) = self.plan.target(old) {
+            if let Some(old) = self.plan.target(old.backend).filter(|_| old.is_counted()) {
                 count(old, false);
             }
         }
@@ -83,7 +84,10 @@ impl Balance {
                 return Err(Limit::LocalPorts);
             }
         }
-        count(target, true);
+        match counts {
+            true => count(target, true),
+            false => _ = conns.set_counted(slot, false),
+        }
         Ok(Way { backend: target.id, home: Some((self.core as u16, slot)), local })
     }
 
@@ -143,7 +147,9 @@ impl Balance {
     fn evicted(&self, gone: Option<Conn>, limit: Limit) -> bool {
         let Some(gone) = gone else { return false };
         if let Some(target) = self.plan.target(gone.backend) {
-            count(target, false);
+            if gone.is_counted() {
+                count(target, false);
+            }
             if let Some(cell) = target.counts.of(self.core) {
                 cell.evicted(limit);
             }

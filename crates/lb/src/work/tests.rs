@@ -37,6 +37,7 @@ pub(super) fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
         weight: 1,
         drain: false,
         backup: false,
+        ceiling: None,
         exit,
         server_id: vec![number],
     }
@@ -312,9 +313,7 @@ fn connections_are_counted_by_backend() {
     for n in 0..100 {
         to(&mut works[0], n, FlowKey::SYN);
     }
-    let sum = |plan: &Plan| -> u32 {
-        plan.targets().map(|t| t.active.load(std::sync::atomic::Ordering::Relaxed)).sum()
-    };
+    let sum = |plan: &Plan| -> u32 { plan.targets().map(|t| t.active.get()).sum() };
     assert_eq!(sum(&hub.plan()), 100);
     let mut batch = Batch::default();
     for _ in 0..8 {
@@ -328,11 +327,15 @@ mod errors;
 mod flood;
 mod front;
 mod handed;
+mod limits;
 mod marks;
+mod one_packet;
 mod operate;
+mod persist;
 mod ports;
 mod present;
 mod replies;
+mod shared;
 mod unfinished;
 
 use errors::error_about;

@@ -5,17 +5,15 @@
 //! connection of exactly one backend.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
-use crate::{Conn, ConnKey, Conns, Limit, Mode, Plan, Progress, Sender, State, Target};
+use crate::{Conn, ConnKey, Conns, Mode, Plan, Progress, Sender, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 
 use super::balance::Balance;
-use super::keep::Admission;
 use super::leases::Leases;
 use super::rewrite::Packet;
 use super::way::{Missed, Seen, Way};
-use flowyard_yard::DropReason;
 
 /// The most connections that are checked for expiry with each batch.
 const BUDGET: usize = 64;
@@ -31,7 +29,7 @@ impl Balance {
         let Some(mut conns) = self.table(self.core) else { return lanes };
         let plan = &*self.plan;
         let mut gone = |conn: &Conn| {
-            if let Some(target) = plan.target(conn.backend) {
+            if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
                 count(target, false);
             }
         };
@@ -98,6 +96,9 @@ impl Balance {
         }
         let Some(service) = service else { return Missed::NoService };
         let plan = Arc::clone(&self.plan);
+        if plan.services().get(usize::from(service)).is_some_and(|table| table.service.one_packet) {
+            return self.one_packet(&plan, service, (conn, hash), now);
+        }
         // An earlier lane of the batch may have entered the connection.
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
@@ -123,55 +124,32 @@ impl Balance {
                 }
                 return Missed::Way(way);
             }
-            let kept = self.keep(conn, hash, target, seen, now);
+            let kept = self.keep(conn, hash, (target, false), seen, now);
+            if let Ok(Way { home: Some((_, slot)), .. }) = kept {
+                self.take_count((conn, hash), target, slot, now);
+            }
             return Missed::Way(kept.unwrap_or(way));
         }
         self.new_connection(&plan, service, (key, conn, hash), now)
     }
 
-    /// The way of a packet of a connection that no table has.
-    fn new_connection(
-        &mut self,
-        plan: &Plan,
-        service: u16,
-        (key, conn, hash): (&FlowKey, &ConnKey, u64),
-        now: Nanos,
-    ) -> Missed {
-        let state = State::first(key.proto, key.tcp_flags);
-        let fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
-        let admission = self.admit(service);
-        // An entry under pressure may be gone before the client's next packet. Without an entry, the choice must be
-        // the same on every core and machine.
-        let mode = plan.services().get(usize::from(service)).map(|table| table.service.mode);
-        let is_safe = admission == Admission::Free || mode == Some(Mode::FullNat);
-        let chosen = match fresh && is_safe {
-            true => plan.choose(service, conn, hash, &mut self.turns),
-            false => plan.fall_back(service, conn, hash),
-        };
-        let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
-        let kept = match admission {
-            Admission::No => Err(Limit::Unestablished),
-            _ => self.keep(conn, hash, target, (state, Progress::default()), now),
-        };
-        match kept {
-            Ok(way) => {
-                self.connected(target.id);
-                return Missed::Way(way);
+    /// The connection has an entry of this core now, in `slot`, which was copied from that of another one. From now on it is
+    /// counted by this one, and by no other.
+    #[cold]
+    fn take_count(&self, (conn, hash): (&ConnKey, u64), target: &Target, slot: u32, now: Nanos) {
+        let mut was_counted = false;
+        for core in self.others(hash) {
+            let Some(mut conns) = self.table(core) else { continue };
+            let Some(at) = conns.find(conn, hash, now) else { continue };
+            if conns.get(at, now).is_some_and(|other| other.backend == target.id) {
+                was_counted |= conns.set_counted(at, false);
             }
-            Err(limit) => self.refused(service, limit),
         }
-        let is_flood = admission == Admission::No;
-        if target.mode == Mode::FullNat || self.settings.full_drops && !is_flood {
-            return self.no(service, DropReason::NoConnection);
+        if let Some(mut conns) = self.table(self.core) {
+            conns.set_counted(slot, true);
         }
-        match plan.fall_back(service, conn, hash) {
-            Some(target) => {
-                if target.mode == Mode::Dnat {
-                    self.strays.note(hash, now); // so that the replies are recognized
-                }
-                Missed::Way(Way::without_entry(target.id))
-            }
-            None => self.no(service, DropReason::NoBackend),
+        if !was_counted {
+            count(target, true); // the other entry has ended meanwhile
         }
     }
 
@@ -184,12 +162,6 @@ impl Balance {
         {
             conns.set_mac(slot, mac);
         }
-    }
-
-    /// Counts a packet to `service` that gets no backend.
-    fn no(&self, service: u16, reason: DropReason) -> Missed {
-        self.unserved(service, reason);
-        Missed::Drop(reason)
     }
 
     /// The way of the connection of a quoted packet, which does not open a connection.
@@ -226,6 +198,7 @@ impl Balance {
                     && conns.has(slot, &ConnKey::of(key))
                 {
                     conns.send_to(slot, target.id);
+                    let is_counted = conns.get(slot, self.now).is_none_or(Conn::is_counted);
                     if target.mode == Mode::FullNat {
                         // The port is that towards the other backend.
                         let flow = (ConnKey::of(key).hash(self.plan.seed()), key);
@@ -233,10 +206,12 @@ impl Balance {
                         way.local = self.bind(&mut conns, home, target, flow, way.local);
                     }
                     self.moves.fetch_add(1, Release);
-                    if let Some(old) = self.plan.target(way.backend) {
-                        count(old, false);
+                    if is_counted {
+                        if let Some(old) = self.plan.target(way.backend) {
+                            count(old, false);
+                        }
+                        count(target, true);
                     }
-                    count(target, true);
                 }
                 Way { backend: target.id, ..way }
             }
@@ -260,7 +235,5 @@ fn is_leased((state, seen): (State, Progress)) -> bool {
 
 /// Counts a connection that was entered or removed.
 pub(super) fn count(target: &Target, came: bool) {
-    // Saturates, because an entry may have been counted for an earlier backend with the same ID.
-    let change = |n: u32| Some(if came { n.saturating_add(1) } else { n.saturating_sub(1) });
-    let _ = target.active.fetch_update(Relaxed, Relaxed, change);
+    target.count(came);
 }

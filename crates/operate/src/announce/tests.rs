@@ -46,6 +46,7 @@ fn service(last: u8, port: u16, backends: &[bool]) -> Service {
         weight: 1,
         drain: !takes,
         backup: false,
+        ceiling: None,
         exit,
         server_id: Vec::new(),
     };

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use flowyard_frame::{FlowKey, To, proto};
+use flowyard_frame::{FlowKey, Nanos, To, proto};
 use flowyard_lb::{
     Backend, BackendState, Because, Choice, Explained, Hub, Kept, Plan, State, Table, Target,
 };
@@ -55,6 +55,7 @@ impl<'a> Words<'a> {
         self.service();
         self.left();
         let Verdict { why, drop } = self.verdict(key);
+        self.passed_over();
         self.target();
         if let Some(adapter) = &self.explained.adapter {
             self.step(format!("adapter: {adapter}"));
@@ -107,8 +108,24 @@ impl<'a> Words<'a> {
         ));
     }
 
+    /// Why the choice of the service decides about a packet, and what the packet is.
+    fn newcomer(&self) -> (&'static str, &'static str) {
+        match self.table().is_some_and(|table| table.service.one_packet) {
+            true => ("each datagram of the service is placed by itself", "a datagram"),
+            false => ("no core has an entry for this connection", "a new connection"),
+        }
+    }
+
+    /// As [`Self::newcomer`], as a sentence.
+    fn is_new(&self) -> String {
+        match self.newcomer() {
+            (why, "a datagram") => why.to_owned(),
+            (why, _) => format!("{why}: it is new"),
+        }
+    }
+
     fn verdict(&mut self, key: &FlowKey) -> Verdict {
-        const NEW: &str = "no core has an entry for this connection";
+        let (new, it) = self.newcomer();
         const OTHERS: &str = "a packet in the middle of a connection without an entry uses";
         let (why, drop) = match self.explained.why {
             Because::NoService { is_vip } => {
@@ -134,12 +151,7 @@ impl<'a> Words<'a> {
                 ("no_service", self.passed())
             }
             Because::Kept(Kept { core, slot, state, is_established, .. }) => {
-                let state = match state {
-                    State::Opening => "half open",
-                    State::Open => "open",
-                    State::Closing => "closing",
-                    State::Datagrams => "datagrams",
-                };
+                let state = state_name(state);
                 let not = if is_established { "" } else { ", not established" };
                 self.step(format!(
                     "core {core} has an entry for this connection in slot {slot}, state {state}{not}"
@@ -147,8 +159,8 @@ impl<'a> Words<'a> {
                 ("connection", None)
             }
             Because::Entry => {
-                self.step(format!("{NEW}: it is new"));
-                self.entry("a new connection uses");
+                self.step(self.is_new());
+                self.entry(&format!("{it} uses"));
                 match self.table().map(|table| table.service.choice) {
                     Some(Choice::SourceHash) => ("source", None),
                     _ => ("maglev", None),
@@ -156,7 +168,7 @@ impl<'a> Words<'a> {
             }
             Because::Turns => {
                 self.step(format!(
-                    "{NEW}: a new connection goes to the next backend of the round robin, which only the \
+                    "{new}: {it} goes to the next backend of the round robin, which only the \
                      receiving core knows"
                 ));
                 self.entry(OTHERS);
@@ -164,18 +176,64 @@ impl<'a> Words<'a> {
             }
             Because::Fewest => {
                 self.step(format!(
-                    "{NEW}: a new connection goes to the backend with the fewest connections for its weight"
+                    "{new}: {it} goes to the backend with the fewest connections for its weight"
                 ));
                 self.fewest();
                 self.entry(OTHERS);
                 ("least", None)
             }
+            Because::Network { age } => {
+                self.step(self.is_new());
+                self.network(key, age);
+                ("network", None)
+            }
             Because::NoBackend => {
                 let fix = self.no_backend();
                 ("no_backend", Some(Loss { reason: DropReason::NoBackend, fix }))
             }
+            Because::Full => {
+                self.step(self.is_new());
+                let fix = "raise 'max_connections' of the backends, or add backends";
+                let reason = DropReason::BackendLimit;
+                ("backend_limit", Some(Loss { reason, fix: fix.into() }))
+            }
         };
         Verdict { why, drop }
+    }
+
+    /// The network of the client, which has a backend.
+    fn network(&mut self, key: &FlowKey, age: Nanos) {
+        let persist = self.table().and_then(|table| table.service.persist);
+        let (Some(persist), Some(client)) = (persist, key.src_ip()) else { return };
+        let (network, seconds) = (persist.written(client), persist.timeout / 1_000_000_000);
+        let age = age as f64 / 1e9;
+        self.step(format!(
+            "the network {network} has a backend, which it keeps for {seconds} s without new connections; the last one came {age:.0} s ago"
+        ));
+    }
+
+    /// A backend that has reached its limit of connections.
+    fn passed_over(&mut self) {
+        let Explained { plan, passed_over, why, .. } = self.explained;
+        if let Some(full) = passed_over.and_then(|id| plan.target(id)) {
+            let has = full.active.get();
+            let limit = full.ceiling.map_or_else(String::new, |ceiling| {
+                format!(
+                    "max_connections {}, resume_connections {}",
+                    ceiling.most(),
+                    ceiling.resume()
+                )
+            });
+            self.step(format!(
+                "{} has {has} connections and gets no new ones ({limit})",
+                name(plan, full)
+            ));
+        }
+        if *why == Because::Full {
+            self.step(
+                "every other backend that accepts new connections is at its limit, too".into(),
+            );
+        }
     }
 
     /// The chosen backend.
@@ -191,6 +249,7 @@ impl<'a> Words<'a> {
         let note = match (why, target.weight) {
             (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",
             (Because::Kept(_), _) => "",
+            (Because::Network { .. }, 0) => "; it is drained, but networks keep it",
             _ if is_backup => "; it is a backup: no other backend accepts new connections",
             _ => "",
         };
@@ -213,11 +272,10 @@ impl<'a> Words<'a> {
 
     /// The number of connections of each backend.
     fn fewest(&mut self) {
-        use std::sync::atomic::Ordering::Relaxed;
         let plan = &self.explained.plan;
         let members = self.table().into_iter().flat_map(|table| plan.members(table));
         let one = |t: &Target| {
-            let (has, weight) = (t.active.load(Relaxed), f64::from(t.weight) / 100.0);
+            let (has, weight) = (t.active.get(), f64::from(t.weight) / 100.0);
             format!("{} {has} (weight {weight})", short(plan, t))
         };
         let all: Vec<_> = members.filter(|target| target.weight > 0).take(16).map(one).collect();
@@ -278,6 +336,15 @@ impl<'a> Words<'a> {
             each.join(", ")
         ));
         fixes.join("; ")
+    }
+}
+
+const fn state_name(state: State) -> &'static str {
+    match state {
+        State::Opening => "half open",
+        State::Open => "open",
+        State::Closing => "closing",
+        State::Datagrams => "datagrams",
     }
 }
 

@@ -8,7 +8,7 @@ use flowyard_yard::Handle;
 
 use super::text::Page;
 use crate::lb;
-use crate::protocol::{LbBackend, LbCore, LbCounts, LbService};
+use crate::protocol::{LbBackend, LbCore, LbCounts, LbPersist, LbService};
 
 /// A family of samples, each taken from an `Of`.
 struct Metric<Of, Value> {
@@ -20,11 +20,21 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 5] = [
+const COUNTED: [Metric<LbCounts, u64>; 7] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",
         value: |counts| counts.connections,
+    },
+    Metric {
+        stem: "passed_over_connections_total",
+        help: "Counts the new connections that the {of} did not get because of a limit of connections to a backend: another backend got them, or they were dropped.",
+        value: |counts| counts.passed_over,
+    },
+    Metric {
+        stem: "ambiguous_total",
+        help: "Counts the new connections that the {of} did not get because the client's port has a connection to the same backend through another service, and replies that could belong to two services.",
+        value: |counts| counts.ambiguous,
     },
     Metric {
         stem: "in_packets_total",
@@ -49,7 +59,7 @@ const COUNTED: [Metric<LbCounts, u64>; 5] = [
 ];
 
 /// Gauges of a backend.
-const STATES: [Metric<LbBackend, f64>; 5] = [
+const STATES: [Metric<LbBackend, f64>; 7] = [
     Metric {
         stem: "up",
         help: "Is 1 if the backend is up, and 0 if its health checks failed.",
@@ -74,6 +84,16 @@ const STATES: [Metric<LbBackend, f64>; 5] = [
         stem: "connections",
         help: "Gives the number of current connections of the backend.",
         value: |backend| f64::from(backend.connections),
+    },
+    Metric {
+        stem: "max_connections",
+        help: "Gives the number of connections with which the backend accepts no new ones; 0 is no limit.",
+        value: |backend| f64::from(backend.max_connections.unwrap_or(0)),
+    },
+    Metric {
+        stem: "full",
+        help: "Is 1 if the backend accepts no new connections because it has reached its limit of connections.",
+        value: |backend| f64::from(u8::from(backend.is_full)),
     },
 ];
 
@@ -141,6 +161,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     }
     services(page, &all.services);
     limits(page, &all.services);
+    networks(page, &all.services);
     let backends: Vec<_> =
         all.services.iter().flat_map(|s| s.backends.iter().map(move |b| (s, b))).collect();
     self::backends(page, &backends);
@@ -235,6 +256,55 @@ fn limits(page: &mut Page, all: &[LbService]) {
                 let count = value(&service.counters).get(limit).copied().unwrap_or(0);
                 page.sample(name, &[("service", &service.name), ("limit", &limit)], count);
             }
+        }
+    }
+}
+
+type OfNetworks = fn(&LbPersist) -> u64;
+
+/// What became of new connections of services with persistence: name, kind, help and value.
+const NETWORKS: [(&str, &str, &str, OfNetworks); 5] = [
+    (
+        "lb_service_persist_networks",
+        "gauge",
+        "Gives the number of clients' networks that have a backend of the service.",
+        |persist| persist.networks,
+    ),
+    (
+        "lb_service_persist_kept_total",
+        "counter",
+        "Counts the new connections that went to the backend that their client's network had.",
+        |persist| persist.kept,
+    ),
+    (
+        "lb_service_persist_given_total",
+        "counter",
+        "Counts the networks that were given a backend.",
+        |persist| persist.given,
+    ),
+    (
+        "lb_service_persist_moved_total",
+        "counter",
+        "Counts the networks that were given another backend, because theirs was down, removed, drained or at its limit.",
+        |persist| persist.moved,
+    ),
+    (
+        "lb_service_persist_evicted_total",
+        "counter",
+        "Counts the networks that were forgotten before their time, because there was no room for another one.",
+        |persist| persist.evicted,
+    ),
+];
+
+fn networks(page: &mut Page, all: &[LbService]) {
+    let with = || all.iter().filter_map(|service| Some((service, service.persist.as_ref()?)));
+    if with().next().is_none() {
+        return;
+    }
+    for (name, kind, help, value) in NETWORKS {
+        page.metric(name, kind, help);
+        for (service, persist) in with() {
+            page.sample(name, &[("service", &service.name)], value(persist));
         }
     }
 }

@@ -65,6 +65,12 @@ pub struct LbService {
     pub all_down: String,
     /// Totals since the service was added, including those of backends removed since.
     pub counters: LbCounts,
+    /// Whether each datagram is placed by itself.
+    #[serde(default)]
+    pub one_packet: bool,
+    /// How connections of a client's network stay with one backend; null if they do not.
+    #[serde(default)]
+    pub persist: Option<LbPersist>,
     /// The number of entries in the tables of all cores.
     pub entries_held: usize,
     /// The number of unestablished connections among them.
@@ -73,11 +79,43 @@ pub struct LbService {
     pub backends: Vec<LbBackend>,
 }
 
+/// How connections of clients' networks stay with backends, and what became of new ones.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbPersist {
+    /// The time in seconds without new connections after which the backend of a network is forgotten.
+    pub seconds: u64,
+    /// The leading bits of an IPv4 address that are the network.
+    pub mask_ipv4: u8,
+    /// The leading bits of an IPv6 address that are the network.
+    pub mask_ipv6: u8,
+    /// Whether new connections of a network still go to its backend while this is drained: `keep` or `move`.
+    pub drained: String,
+    /// The most networks that are stored.
+    pub capacity: usize,
+    /// Networks that have a backend now.
+    pub networks: u64,
+    /// Connections that went to the backend that their network had.
+    pub kept: u64,
+    /// Networks that were given a backend.
+    pub given: u64,
+    /// Networks that were given another backend, because theirs was down, removed, drained or at its limit.
+    pub moved: u64,
+    /// Networks that were forgotten before their time, because there was no room for another one.
+    pub evicted: u64,
+}
+
 /// Traffic counters of a service or a backend.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCounts {
     /// Connections that were opened.
     pub connections: u64,
+    /// New connections that a backend did not get because it had reached its `max_connections`.
+    #[serde(default)]
+    pub passed_over: u64,
+    /// New connections that a backend did not get because the client's port has one to it through another service, and replies
+    /// that could belong to two services.
+    #[serde(default)]
+    pub ambiguous: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -109,7 +147,8 @@ pub struct LbBackend {
     /// The destination port after translation; null keeps the client's.
     pub port: Option<u16>,
     /// `up`, `down`, `drained` (manually, by the configuration or by weight 0), `standby` (a backup while another
-    /// backend of the service accepts new connections) or `starting` (in slow start).
+    /// backend of the service accepts new connections), `full` (it has reached its limit of connections) or `starting` (in slow
+    /// start).
     pub state: String,
     /// When it last came up or went down, in seconds since the engine was started.
     pub since_s: f64,
@@ -128,6 +167,15 @@ pub struct LbBackend {
     pub share: f64,
     /// Current connections.
     pub connections: u32,
+    /// The number of connections with which it accepts no new ones; null if it has no limit.
+    #[serde(default)]
+    pub max_connections: Option<u32>,
+    /// After that it accepts new ones when it has less connections than this.
+    #[serde(default)]
+    pub resume_connections: Option<u32>,
+    /// Whether it accepts no new connections because of its limit.
+    #[serde(default)]
+    pub is_full: bool,
     /// Totals since the backend was added.
     pub counters: LbCounts,
     /// The last health check, if there was one.
@@ -189,7 +237,8 @@ pub struct LbTrace {
     /// The address of the backend.
     pub addr: Option<String>,
     /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
-    /// `roundrobin` (the service's choice), `no_backend`, `no_service`, or `answer` (the flow is a
+    /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `no_backend`, `backend_limit` (every backend has reached its
+    /// limit of connections), `no_service`, or `answer` (the flow is a
     /// reply of a backend).
     pub why: String,
     /// The decision step by step, as sentences.

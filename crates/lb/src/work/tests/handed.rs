@@ -127,6 +127,50 @@ fn the_states_of_backends_are_taken_over() {
 }
 
 #[test]
+fn networks_and_datagrams_without_an_entry_are_taken_over() {
+    let udp = |backends: &[u8], one_packet: bool| {
+        let mut web = web(Mode::Dnat, backends);
+        (web.proto, web.one_packet) = (proto::UDP, one_packet);
+        if one_packet {
+            (web.vip, web.name) = (ip("192.0.2.2"), "dns".into());
+            web.backends.iter_mut().for_each(|backend| backend.port = Some(53));
+        } else {
+            web.persist = Some(crate::Persistence {
+                timeout: 300_000_000_000,
+                mask_v4: 32,
+                mask_v6: 128,
+                networks: 1000,
+                keeps_drained: true,
+            });
+        }
+        web
+    };
+    let datagram = |client: u8, port: u16, vip: &str| {
+        let from = ip(&format!("203.0.113.{client}"));
+        Build::new(&FlowKey::five_tuple(proto::UDP, from, port, ip(vip), 80))
+            .payload(&[7; 60])
+            .bytes()
+    };
+    let (old_hub, mut old) = group(vec![udp(&[1, 2, 3], false), udp(&[1, 2, 3], true)], 1);
+    let sent: Vec<To> =
+        (0..30).map(|c| balance(&mut old[0], &datagram(c, 1, "192.0.2.1")).0.to).collect();
+    let asked: Vec<Vec<u8>> =
+        (0..30).map(|c| balance(&mut old[0], &datagram(c, 1, "192.0.2.2")).1).collect();
+    let state = states(&old_hub, &old, 5);
+    let (hub, mut new) = group(vec![udp(&[1, 2, 3], true), udp(&[3, 2, 1], false)], 1);
+    go_on(&hub, &mut new, &state, 5);
+    for client in 0..30 {
+        // Another connection of the client.
+        let to = balance(&mut new[0], &datagram(client, 2, "192.0.2.1")).0.to;
+        assert_eq!(to, sent[usize::from(client)], "{client}");
+        let asked = &asked[usize::from(client)];
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, asked), asked, 0);
+        let answer = Build::new(&key.flow().reversed()).payload(&[1; 40]).bytes();
+        assert_eq!(balance(&mut new[0], &answer).0.to, To::Port(40), "{client}");
+    }
+}
+
+#[test]
 fn entries_expire_when_they_would_have() {
     let (old_hub, mut old) = group(vec![web(Mode::Dsr, &[1])], 1);
     balance(&mut old[0], &segment(1, FlowKey::SYN));
