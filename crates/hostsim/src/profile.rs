@@ -181,7 +181,9 @@ impl Profile {
         self.constants.keys().filter_map(|name| self.input(name)).collect()
     }
 
-    fn input(&self, name: &str) -> Option<Input> {
+    /// The constant `name`, as an input of a row; `None` if the profile lacks it.
+    #[must_use]
+    pub fn input(&self, name: &str) -> Option<Input> {
         let Constant { value, how, source } = self.constants.get(name)?;
         let name = format!("{}.{name}", self.name);
         Some(Input { name, value: *value, how: *how, source: source.clone() })

@@ -30,7 +30,7 @@ mod show;
 mod tests;
 
 pub use provenance::{Conditions, Erratum, How, Input, Kind, Spread};
-pub use sensitivity::{Change, Effect, FACTORS, Sensitivity};
+pub use sensitivity::{Change, Effect, FACTORS, Rows, Sensitivity};
 
 /// Whether the paper's number is a value or a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flowyard_bench::figures as live;
 use flowyard_hostsim::paper::{self, Context};
-use flowyard_report::exhibit::{Exhibit, FACTORS, Sensitivity};
+use flowyard_report::exhibit::{Exhibit, FACTORS, Rows, Sensitivity};
 
 use crate::output::{self, Progress};
+use crate::parallel::in_parallel;
 use crate::stop::Stop;
-
-/// The names and values of the rows of a figure.
-type Rows = Vec<(String, f64)>;
 
 /// The rows of the figure `name` in `context`; `None` if it has no model with a profile.
 fn rows(name: &str, context: &Context) -> Option<anyhow::Result<Rows>> {
@@ -46,7 +44,7 @@ pub(super) fn of(
         .collect();
     let bar = Progress::new("{bar:40} {pos}/{len} changed inputs, {eta} left; {msg}");
     let done = AtomicUsize::new(0);
-    let runs = super::in_parallel(&jobs, threads, |(figure, input, factor)| {
+    let runs = in_parallel(&jobs, threads, |(figure, input, factor)| {
         let changed = context.times(input, *factor);
         let rows = changed.map_err(anyhow::Error::from).and_then(|changed| {
             let none = || Err(anyhow::anyhow!("there is no such model"));

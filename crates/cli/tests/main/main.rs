@@ -16,6 +16,7 @@ mod machine;
 mod nic;
 mod operate;
 mod outputs;
+mod predict;
 mod rss_from;
 mod scarce;
 mod schema;
@@ -46,6 +47,7 @@ flowyard_testkit::tests! {
     mod nic,
     mod operate,
     mod outputs,
+    mod predict,
     mod rss_from,
     mod scarce,
     mod schema,

@@ -73,6 +73,8 @@ impl Kind {
 pub enum How {
     /// On this machine, by `flowyard calibrate` or in the run itself.
     Measured,
+    /// Given by the user, on the command line.
+    Given,
     /// From a datasheet, a driver or a paper.
     Published,
     /// A plausible value; its source gives the reason.
@@ -87,6 +89,7 @@ impl How {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
+            Self::Given => "given",
             Self::Published => "published",
             Self::Assumed => "assumed",
             Self::Fitted => "fitted",
