@@ -102,9 +102,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
     let context = context(args, &names)?;
     let threads = args.threads.unwrap_or_else(flowyard_bench::processors);
-    let figures = make(&names, &context, threads)?;
+    let mut figures = make(&names, &context, threads)?;
+    sensitivity::intervals(&mut figures, &context)?;
     let Context { here, given } = &context;
     unused(&context, &figures).iter().for_each(|note| output::note(note));
+    let warnings = here.iter().chain(given).filter_map(Profile::warning);
+    warnings.for_each(|warning| output::note(&warning));
 
     let effects =
         if args.sensitivity { sensitivity::of(&figures, &context, threads)? } else { Vec::new() };
@@ -162,7 +165,9 @@ fn context(args: &Args, names: &[&str]) -> Result<Context, Stop> {
     let wants = live::wants(names);
     if context.here.is_none() && (wants.yard || wants.host) {
         let (date, clock) = (crate::clock::date(), crate::clock::new());
-        let profile = profile(wants, Effort::default(), &date, &clock, &|_, _, _| {});
+        // Figures that measure report the state of the machine themselves, so it need not be quiet.
+        let effort = Effort { force: true, ..Effort::default() };
+        let profile = profile(wants, effort, &date, &clock, &|_, _, _| {});
         context.here = Some(profile.map_err(Stop::Failed)?);
     }
     Ok(context)

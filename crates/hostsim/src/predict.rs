@@ -11,7 +11,7 @@
 //! Invariants: equal cases give equal predictions; an input of a [`Prediction`] can be changed by [`Case::times`].
 //! Thread-safety: a prediction is computed on one thread; cases share nothing.
 
-use flowyard_report::exhibit::{How, Input, Rows};
+use flowyard_report::exhibit::{Between, End, How, Input, Rows};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -57,6 +57,10 @@ pub struct Point {
     pub latency: Option<Latency>,
     /// The busy share of the busiest core, 0 to 1.
     pub busiest_share: f64,
+    /// The rate with the measured costs at the ends of their intervals; absent if no cost has one.
+    pub rate_between: Option<Between>,
+    /// The mean latency in microseconds in the same way; absent if the model has none.
+    pub mean_us_between: Option<Between>,
 }
 
 /// Predicted results along one axis.
@@ -75,6 +79,15 @@ pub struct Predicted {
     pub name: String,
     /// Its value.
     pub value: f64,
+    /// Its value with the measured costs at the ends of their intervals; absent if no cost has one.
+    pub between: Option<Between>,
+}
+
+impl Predicted {
+    /// Rows without ranges.
+    fn of(rows: Rows) -> Vec<Self> {
+        rows.into_iter().map(|(name, value)| Self { name, value, between: None }).collect()
+    }
 }
 
 /// What a model predicts for a case.
@@ -200,9 +213,51 @@ impl Case {
     /// # Errors
     /// When a cost is missing, or the model refuses its setup.
     pub fn predict(&self) -> Result<Prediction, PredictError> {
+        let mut made = match &self.model {
+            Model::Server(server) => server.predict(self)?,
+            Model::Yard(yard) => yard.predict(self)?,
+        };
+        if !self.costs.have_intervals() {
+            return Ok(made);
+        }
+        let [low, high] = End::BOTH.map(|end| {
+            let case = self.at(end);
+            Ok::<_, PredictError>((case.rows_beside(&made)?, case.curves_beside(&made)?))
+        });
+        let [(low, low_curves), (high, high_curves)] = [low?, high?];
+        for (row, (low, high)) in made.rows.iter_mut().zip(low.iter().zip(&high)) {
+            row.between = Some(Between::of([row.value, low.1, high.1]));
+        }
+        let ends = low_curves.iter().zip(&high_curves);
+        for (curve, (low, high)) in made.curves.iter_mut().zip(ends) {
+            let ends = low.points.iter().zip(&high.points);
+            for (point, (low, high)) in curve.points.iter_mut().zip(ends) {
+                point.rate_between = Some(Between::of([point.rate, low.rate, high.rate]));
+                let means = [&*point, low, high].map(|point| Some(point.latency?.mean_us));
+                if let [Some(own), Some(low), Some(high)] = means {
+                    point.mean_us_between = Some(Between::of([own, low, high]));
+                }
+            }
+        }
+        made.notes.push(
+            "The ranges beside the results are those with all measured costs at the lower ends of their intervals, and with all at the upper ends.".to_owned(),
+        );
+        Ok(made)
+    }
+
+    /// This case with all measured costs at one end of their intervals.
+    fn at(&self, end: End) -> Self {
+        let mut changed = self.clone();
+        changed.costs.set_to(end);
+        changed
+    }
+
+    /// The curves of `prediction` for this case, at the positions of `prediction`.
+    fn curves_beside(&self, prediction: &Prediction) -> Result<Vec<Curve>, PredictError> {
+        let first = prediction.rows.first().map_or(0.0, |row| row.value);
         match &self.model {
-            Model::Server(server) => server.predict(self),
-            Model::Yard(yard) => yard.predict(self),
+            Model::Server(server) => server.curves(self, first),
+            Model::Yard(yard) => yard.curves(self, first),
         }
     }
 

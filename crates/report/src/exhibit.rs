@@ -23,12 +23,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::plot::Plot;
 
+mod interval;
 mod provenance;
 mod sensitivity;
 mod show;
 #[cfg(test)]
 mod tests;
 
+pub use interval::{Between, End, Interval};
 pub use provenance::{Conditions, Erratum, How, Input, Kind, Spread};
 pub use sensitivity::{Change, Effect, FACTORS, Rows, Sensitivity};
 
@@ -280,6 +282,8 @@ pub struct Row {
     pub bound: Bound,
     /// Our number.
     pub ours: f64,
+    /// Our number with the measured inputs at the ends of their intervals; absent if no input has one.
+    pub between: Option<Between>,
     /// How our number was obtained.
     pub kind: Kind,
     /// The inputs that our number was computed from, by their names in the exhibit's list.
@@ -430,6 +434,7 @@ impl Spec {
             reference,
             bound,
             ours,
+            between: None,
             kind,
             counts: accepted.is_some() && kind.counts() && fitted_inputs.is_empty(),
             inputs: used,

@@ -14,7 +14,6 @@ use crate::live::priority::urgent;
 use crate::live::quiet::Rounds;
 use crate::machine::Before;
 use crate::rounds::{Case, Load, Source};
-use crate::stats::fastest;
 
 pub(super) const NAME: &str = "yard-model";
 pub(super) const WORKERS: &str = "dlb-here";
@@ -176,9 +175,10 @@ fn core_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
     Ok(rows)
 }
 
-/// The best of the rounds, because other load can only lower a rate, and their spread.
-fn best(rates: &[f64]) -> (f64, Option<Spread>) {
-    (fastest(rates.iter().copied()), Spread::of(rates))
+/// The median of the rounds, as the costs of the prediction are medians, and their spread.
+fn middle(rates: &[f64]) -> (f64, Option<Spread>) {
+    let spread = Spread::of(rates);
+    (spread.map_or(0.0, |spread| spread.median), spread)
 }
 
 fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
@@ -206,7 +206,7 @@ fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
         let (mut points, mut line) = (Vec::new(), Vec::new());
         made.using(Kind::Predicted, inputs(here, *cores));
         for ((work_ns, rates), (row, _, model)) in WORK.into_iter().zip(measured).zip(&mut rows) {
-            let measured = best(&rates);
+            let measured = middle(&rates);
             points.push((work_ns as f64, measured.0));
             line.push((work_ns as f64, model));
             made.push_against(row, Some(measured), model);
@@ -253,7 +253,7 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     for (((_, cores, consumers), rates), (row, _, model)) in
         ways.iter().zip(measured).zip(&mut rows)
     {
-        let measured = best(&rates);
+        let measured = middle(&rates);
         made.using(Kind::Predicted, inputs(here, *cores));
         if *cores > 1 {
             points.push((consumers.len() as f64, measured.0));
@@ -311,7 +311,7 @@ fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
                     rounds.add(if cores == 1 { 0.0 } else { others });
                 }
                 all = all.and(&rounds);
-                let measured = best(&rates);
+                let measured = middle(&rates);
                 points.push((f64::from(cores), measured.0));
                 beside = Some(measured);
             }

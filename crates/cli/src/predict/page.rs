@@ -1,7 +1,7 @@
 //! A prediction as tables and as an HTML page.
 
 use flowyard_hostsim::predict::{Curve, Point, Prediction};
-use flowyard_report::exhibit::{How, Input, Sensitivity};
+use flowyard_report::exhibit::{Between, How, Input, Sensitivity};
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
 use crate::output::{self, style};
@@ -35,12 +35,24 @@ fn number(value: f64) -> String {
     }
 }
 
+fn range(between: Between) -> String {
+    format!("{} to {}", number(between.low), number(between.high))
+}
+
 fn rows(prediction: &Prediction) -> Table {
     let mut table = Table::new(prediction.title.clone())
         .column(Column::text("result"))
         .column(Column::number("predicted"));
+    let has_between = prediction.rows.iter().any(|row| row.between.is_some());
+    if has_between {
+        table = table.column(Column::text("by intervals of costs"));
+    }
     for row in &prediction.rows {
-        table.push([Cell::new(row.name.clone()), Cell::new(number(row.value))]);
+        let mut cells = vec![Cell::new(row.name.clone()), Cell::new(number(row.value))];
+        if has_between {
+            cells.push(Cell::new(row.between.map_or_else(|| "-".to_owned(), range)));
+        }
+        table.push(cells);
     }
     let notes = prediction.notes.iter().cloned().chain([provenance(prediction)]);
     notes.fold(table, Table::note)
@@ -66,12 +78,17 @@ fn table(curve: &Curve) -> Table {
     if has_load {
         table = table.column(Column::number("lost").unit("of frames"));
     }
+    let has_between = curve.points.iter().any(|point| point.rate_between.is_some());
     if has_latency {
         for name in ["mean", "median", "99 %"] {
             table = table.column(Column::number(name).unit("us"));
         }
     }
     table = table.column(Column::number("busiest").unit("core"));
+    if has_between {
+        let name = if has_latency { "mean, us" } else { "frames/s" };
+        table = table.column(Column::text(format!("{name}, by intervals of costs")));
+    }
     for point in &curve.points {
         let mut cells = vec![Cell::new(number_of(point.at)), Cell::new(number(point.rate))];
         if has_load {
@@ -82,6 +99,10 @@ fn table(curve: &Curve) -> Table {
             cells.extend(all.map(|us| Cell::new(format!("{us:.1}"))));
         }
         cells.push(Cell::new(percent(point.busiest_share)));
+        if has_between {
+            let between = point.mean_us_between.or(point.rate_between);
+            cells.push(Cell::new(between.map_or_else(|| "-".to_owned(), range)));
+        }
         table.push(cells);
     }
     table
@@ -109,26 +130,34 @@ fn inputs(prediction: &Prediction) -> Table {
     let mut table = Table::new("Inputs")
         .column(Column::text("input"))
         .column(Column::number("value"))
+        .column(Column::text("interval"))
         .column(Column::text("obtained"))
         .column(Column::text("source"));
     for choice in &prediction.choices {
         table.push([
             Cell::new(format!("setup.{}", choice.name)),
             Cell::new(choice.value.clone()),
+            Cell::new("-"),
             Cell::new(choice.how.name()).tone(tone(choice.how)),
             Cell::new(choice.source.clone()),
         ]);
     }
-    for Input { name, value, how, source } in &prediction.inputs {
+    for Input { name, value, how, source, interval } in &prediction.inputs {
+        let ends = interval.map(|interval| Between { low: interval.low, high: interval.high });
         table.push([
             Cell::new(name.clone()),
             Cell::new(number(*value)),
+            Cell::new(ends.map_or_else(|| "-".to_owned(), range)),
             Cell::new(how.name()).tone(tone(*how)),
             Cell::new(source.clone()),
         ]);
     }
     table
 }
+
+/// The ends of a range: the name of its line, and the value.
+const ENDS: [(&str, fn(Between) -> f64); 2] =
+    [("lower end", |between| between.low), ("upper end", |between| between.high)];
 
 /// The plots of a curve: rates, and latencies if the model has them.
 fn plots(curve: &Curve) -> Vec<Plot> {
@@ -143,6 +172,10 @@ fn plots(curve: &Curve) -> Vec<Plot> {
     let rates = Axis::linear("millions/s", Unit::Plain(""));
     let mut rate = Plot::new(if is_load { "Served" } else { "By number of cores" }, axis(), rates)
         .line("served", points(&|point| Some(point.rate / 1e6)));
+    for (name, end) in ENDS {
+        let line = points(&|point| point.rate_between.map(|between| end(between) / 1e6));
+        rate = if line.is_empty() { rate } else { rate.line(format!("served, {name}"), line) };
+    }
     if is_load {
         rate = rate.line("offered", points(&|point| Some(point.at / 1e6)));
     }
@@ -153,11 +186,14 @@ fn plots(curve: &Curve) -> Vec<Plot> {
     let mean = latency(|latency| latency.mean_us);
     if !mean.is_empty() {
         let us = Axis::log("microseconds", Unit::Plain(""));
-        plots.push(
-            Plot::new("Latency", axis(), us)
-                .line("mean", mean)
-                .line("99th percentile", latency(|latency| latency.p99_us)),
-        );
+        let mut plot = Plot::new("Latency", axis(), us)
+            .line("mean", mean)
+            .line("99th percentile", latency(|latency| latency.p99_us));
+        for (name, end) in ENDS {
+            let line = points(&|point| point.mean_us_between.map(end));
+            plot = if line.is_empty() { plot } else { plot.line(format!("mean, {name}"), line) };
+        }
+        plots.push(plot);
     }
     if is_load {
         let share = Axis::linear("share", Unit::Share);
@@ -177,7 +213,9 @@ pub(super) fn page(prediction: &Prediction, effects: Option<&Sensitivity>) -> Pa
     let mut page = Page::new("Prediction").subtitle(prediction.title.clone());
     page = page.command(output::command_line());
     for row in &prediction.rows {
-        page = page.card(Card::new(row.name.clone(), number(row.value)));
+        let card = Card::new(row.name.clone(), number(row.value));
+        page = page
+            .card(row.between.into_iter().fold(card, |card, between| card.detail(range(between))));
     }
     let mut curves = Section::new("Curves");
     for curve in &prediction.curves {

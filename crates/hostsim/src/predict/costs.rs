@@ -1,7 +1,7 @@
 //! The costs that a model reads, from a profile, from the built-in defaults where the profile has none, and from the
 //! user.
 
-use flowyard_report::exhibit::{How, Input};
+use flowyard_report::exhibit::{End, How, Input};
 
 use super::PredictError;
 use crate::machine::Machine;
@@ -65,7 +65,7 @@ impl Costs {
         });
         let costs: Vec<Cost> = costs.flatten().collect();
         let notes = given.into_iter().chain([&defaults]).filter_map(|profile| {
-            let Constant { value, how, source } = profile.constants.get("scale")?;
+            let Constant { value, how, source, .. } = profile.constants.get("scale")?;
             let name = &profile.name;
             let is_used = costs.iter().any(|Cost { input, .. }| {
                 input.name.strip_prefix(name).is_some_and(|rest| is_scaled(&rest[1..]))
@@ -79,6 +79,7 @@ impl Costs {
         });
         let mut notes: Vec<String> = notes.collect();
         notes.dedup();
+        notes.extend(given.and_then(Profile::warning));
         Ok(Self { machine: given.unwrap_or(&defaults).machine, costs, notes })
     }
 
@@ -93,7 +94,7 @@ impl Costs {
         Ok(Self {
             machine: given.machine,
             costs: names.filter_map(cost).collect(),
-            notes: Vec::new(),
+            notes: given.warning().into_iter().collect(),
         })
     }
 
@@ -112,7 +113,7 @@ impl Costs {
             return Err(wrong());
         };
         let (name, source) = (format!("given.{name}"), "command line".to_owned());
-        self.costs[at].input = Input { name, value, how: How::Given, source };
+        self.costs[at].input = Input { name, value, how: How::Given, source, interval: None };
         Ok(())
     }
 
@@ -124,20 +125,35 @@ impl Costs {
     pub(super) fn times(&mut self, input: &str, factor: f64) {
         for cost in self.costs.iter_mut().filter(|cost| cost.input.name == input) {
             cost.input.value *= factor;
+            cost.input.interval = cost.input.interval.map(|interval| interval.times(factor));
+        }
+    }
+
+    /// Whether a cost has an interval.
+    pub(super) fn have_intervals(&self) -> bool {
+        self.inputs().any(|input| input.interval.is_some())
+    }
+
+    /// Sets every cost that has an interval to that end of it.
+    pub(super) fn set_to(&mut self, end: End) {
+        for Cost { input, .. } in &mut self.costs {
+            input.value = input.interval.map_or(input.value, |interval| interval.at(end));
         }
     }
 
     /// The costs as the model reads them.
     pub(super) fn profile(&self) -> Profile {
         let constant = |Cost { constant, input }: &Cost| {
-            let Input { value, how, source, .. } = input.clone();
-            (constant.clone(), Constant { value, how, source })
+            let Input { value, how, source, interval, .. } = input.clone();
+            (constant.clone(), Constant { value, how, source, interval })
         };
-        let one = Constant { value: 1.0, how: How::Assumed, source: "applied already".to_owned() };
+        let source = "applied already".to_owned();
+        let one = Constant { value: 1.0, how: How::Assumed, source, interval: None };
         let scale = std::iter::once(("scale".to_owned(), one));
         Profile {
             name: "case".to_owned(),
             title: String::new(),
+            disturbed: Vec::new(),
             machine: self.machine,
             about: std::collections::BTreeMap::new(),
             constants: self.costs.iter().map(constant).chain(scale).collect(),
@@ -158,6 +174,7 @@ fn scaled(profile: &Profile, name: &str) -> Option<Input> {
         let Input { source, value: before, .. } = &input;
         input.source = format!("{source}; {before} times scale {value} ({})", how.name());
         input.value *= value;
+        input.interval = input.interval.map(|interval| interval.times(*value));
         if *how == How::Fitted {
             input.how = How::Fitted;
         }

@@ -229,10 +229,7 @@ impl Server {
     pub(super) fn predict(&self, case: &Case) -> Result<Prediction, PredictError> {
         let capacity = self.capacity(case, 1e6)?;
         let rows = self.rows(case, capacity, capacity)?;
-        let mut points = Vec::with_capacity(SHARES.len());
-        for share in SHARES {
-            points.push(point(capacity * share, &self.run(case, capacity * share)?));
-        }
+        let curves = self.curves(case, capacity)?;
         let machine = case.costs.machine;
         let limit = case.settings.get("latency_limit_us");
         Ok(Prediction {
@@ -244,14 +241,23 @@ impl Server {
             ),
             choices: self.choices(),
             inputs: case.inputs(),
-            rows: rows.into_iter().map(|(name, value)| Predicted { name, value }).collect(),
-            curves: vec![Curve { axis: "offered, requests/s".to_owned(), points }],
+            rows: Predicted::of(rows),
+            curves,
             notes: std::iter::once(format!(
                 "The capacity is the highest load, in steps of 1 %, of which at least 95 % are answered with a mean latency of at most {limit:.0} us."
             ))
             .chain(case.costs.notes.iter().cloned())
             .collect(),
         })
+    }
+
+    /// The curve by load, at shares of `capacity`.
+    pub(super) fn curves(&self, case: &Case, capacity: f64) -> Result<Vec<Curve>, PredictError> {
+        let mut points = Vec::with_capacity(SHARES.len());
+        for share in SHARES {
+            points.push(point(capacity * share, &self.run(case, capacity * share)?));
+        }
+        Ok(vec![Curve { axis: "offered, requests/s".to_owned(), points }])
     }
 
     pub(super) fn rows_beside(
@@ -299,6 +305,8 @@ fn point(offered: f64, outcome: &Outcome) -> Point {
             p99_us: outcome.latency_us_p99,
         }),
         busiest_share: outcome.busiest(),
+        rate_between: None,
+        mean_us_between: None,
     }
 }
 

@@ -19,7 +19,8 @@ impl Settings {
             Some(value) => (value, How::Given, "command line".to_owned()),
             None => (default, How::Assumed, format!("default: {why}")),
         };
-        self.0.push(Input { name: format!("{PREFIX}{name}"), value, how, source });
+        let name = format!("{PREFIX}{name}");
+        self.0.push(Input { name, value, how, source, interval: None });
         self
     }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_adapter::Profile as Adapter;
-use flowyard_report::exhibit::How;
+use flowyard_report::exhibit::{How, Interval};
 
 use super::server::highest;
 use super::*;
@@ -13,11 +13,12 @@ use crate::server::{Costs as Read, Steering};
 fn here(constants: &[(&str, f64)]) -> Profile {
     let constant = |(name, value): &(&str, f64)| {
         let source = "a test".to_owned();
-        ((*name).to_owned(), Constant { value: *value, how: How::Measured, source })
+        ((*name).to_owned(), Constant { value: *value, how: How::Measured, source, interval: None })
     };
     Profile {
         name: "here".to_owned(),
         title: "a test".to_owned(),
+        disturbed: Vec::new(),
         machine: Machine { sockets: 1, cores: 2, threads: 1 },
         about: BTreeMap::new(),
         constants: constants.iter().map(constant).collect(),
@@ -94,8 +95,8 @@ fn the_search_finds_the_highest_number_from_everywhere() {
                 Ok::<_, ()>(n <= limit)
             };
             assert_eq!(highest(near, 999, &mut holds), Ok(Some(limit)), "near {near}");
-            // Six steps of 1, 4, 16, ... pass 999 numbers; ten halves divide the last step.
-            assert!(runs <= 16, "{runs} runs from {near} to {limit}");
+            // The first run; six steps of 1, 4, 16, ... pass 999 numbers; ten halves divide the last step.
+            assert!(runs <= 17, "{runs} runs from {near} to {limit}");
             assert!(near != limit || runs <= 2, "{runs} runs at {near}");
         }
     }
@@ -179,4 +180,30 @@ fn cores_share_a_flow_until_the_source_is_the_limit() {
 fn a_profile_without_the_engine_is_refused() {
     let told = Costs::yard(&here(&[("clock_ns", 1.0)])).unwrap_err().to_string();
     assert!(told.contains("yard_rx_ns") && told.contains("flowyard calibrate"), "{told}");
+}
+
+/// A frame costs 1,000 ns; its work has an interval of 40 ns around 10, and the stages no other.
+#[test]
+fn intervals_of_costs_become_ranges_of_results() {
+    let plain = yard(2.0, 940.0, 10.0);
+    assert!(plain.predict().unwrap().rows.iter().all(|row| row.between.is_none()));
+    let mut profile = plain.costs.profile();
+    let work = profile.constants.get_mut("yard_work_ns").unwrap();
+    work.interval = Some(Interval { low: 0.0, high: 50.0, confidence: 0.96, rounds: 15 });
+    profile.disturbed = vec!["a test ran".to_owned()];
+    let case = Case { costs: Costs::yard(&profile).unwrap(), ..plain };
+    let made = case.predict().unwrap();
+    let one = &made.rows[1];
+    assert_eq!(one.name, "frames/s on one core");
+    let Between { low, high } = one.between.unwrap();
+    assert!((high / low - 1040.0 / 990.0).abs() < 0.002, "{one:?}");
+    assert!(low < one.value && one.value < high, "{one:?}");
+    // With two cores, frames are passed on, and those costs have no interval.
+    let [one, two] = [0, 1].map(|n| made.curves[0].points[n].rate_between.unwrap());
+    assert!((one.high / low - 1040.0 / 990.0).abs() < 0.002 && two.low == two.high, "{two:?}");
+    assert!(
+        made.notes.iter().any(|note| note.contains("not quiet: a test ran")),
+        "{:?}",
+        made.notes
+    );
 }

@@ -58,32 +58,37 @@ impl Yard {
         ])
     }
 
-    pub(super) fn predict(self, case: &Case) -> Result<Prediction, PredictError> {
+    /// The curves by cores, and by load at shares of `full`.
+    pub(super) fn curves(self, case: &Case, full: f64) -> Result<Vec<Curve>, PredictError> {
         let most = Self::cores(case)?;
-        let rows = self.rows(case)?;
         let mut by_cores = Vec::new();
         for cores in 1..=most {
             by_cores.push(point(f64::from(cores), None, &Self::run(case, cores, None)?));
         }
-        let full = rows.first().map_or(0.0, |row| row.1);
         let mut by_load = Vec::new();
         for share in SHARES {
             let offered = full * share;
             by_load.push(point(offered, Some(offered), &Self::run(case, most, Some(offered))?));
         }
+        Ok(vec![
+            Curve { axis: "cores".to_owned(), points: by_cores },
+            Curve { axis: "offered, frames/s".to_owned(), points: by_load },
+        ])
+    }
+
+    pub(super) fn predict(self, case: &Case) -> Result<Prediction, PredictError> {
+        let most = Self::cores(case)?;
+        let rows = self.rows(case)?;
+        let curves = self.curves(case, rows.first().map_or(0.0, |row| row.1))?;
+        let notes = std::iter::once("All cores work on the flow; the first one also receives, the last one also transmits. The model has no latency.".to_owned());
         Ok(Prediction {
             model: "yard".to_owned(),
             title: format!("One flow through the engine in order, on up to {most} cores"),
             choices: Vec::new(),
             inputs: case.inputs(),
-            rows: rows.into_iter().map(|(name, value)| Predicted { name, value }).collect(),
-            curves: vec![
-                Curve { axis: "cores".to_owned(), points: by_cores },
-                Curve { axis: "offered, frames/s".to_owned(), points: by_load },
-            ],
-            notes: vec![
-                "All cores work on the flow; the first one also receives, the last one also transmits. The model has no latency.".to_owned(),
-            ],
+            rows: Predicted::of(rows),
+            curves,
+            notes: notes.chain(case.costs.notes.iter().cloned()).collect(),
         })
     }
 }
@@ -96,5 +101,7 @@ fn point(at: f64, offered: Option<f64>, flow: &Flow) -> Point {
         lost_share: offered.map_or(0.0, |offered| (1.0 - flow.pps / offered).max(0.0)),
         latency: None,
         busiest_share: flow.busy.iter().copied().fold(0.0, f64::max),
+        rate_between: None,
+        mean_us_between: None,
     }
 }

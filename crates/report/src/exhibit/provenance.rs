@@ -13,6 +13,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Interval;
+
 /// Where a number comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -108,6 +110,8 @@ pub struct Input {
     pub how: How,
     /// Its source; for a fitted input, the rows that it was fitted to.
     pub source: String,
+    /// The interval of the value, which is a median, if it was measured repeatedly.
+    pub interval: Option<Interval>,
 }
 
 /// The rounds of a measurement.

@@ -74,7 +74,8 @@ fn a_number_to_compare_with_may_come_from_the_run() {
 }
 
 fn input(name: &str, how: How) -> Input {
-    Input { name: name.to_owned(), value: 1.0, how, source: format!("source of {name}") }
+    let source = format!("source of {name}");
+    Input { name: name.to_owned(), value: 1.0, how, source, interval: None }
 }
 
 /// Row `a` is within its range in every case, and row `b` is fitted by the file.
