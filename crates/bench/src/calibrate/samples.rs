@@ -16,10 +16,10 @@ impl Samples {
         known.or_insert_with(|| (Vec::new(), source.to_owned())).0.push(value);
     }
 
-    /// The constants. A difference of two measurements that is below zero counts as zero.
+    /// The constants. A difference of two measurements that is below zero counts as zero, and so does -0.0.
     pub(super) fn constants(self) -> BTreeMap<String, Constant> {
         let constant = |(name, (values, source)): (String, (Vec<f64>, String))| {
-            let values: Vec<f64> = values.into_iter().map(|value| value.max(0.0)).collect();
+            let values: Vec<f64> = values.into_iter().map(|value| value.max(0.0) + 0.0).collect();
             let (value, interval) = Interval::of(&values)?;
             Some((name, Constant { value, how: How::Measured, source, interval }))
         };
@@ -39,6 +39,7 @@ mod tests {
             samples.add("b_ns", f64::from(round) - 3.0, "b");
         }
         samples.add("c_ns", 5.0, "c");
+        samples.add("d_ns", -0.0, "a stage that no frame passed");
         let constants = samples.constants();
         let a = &constants["a_ns"];
         assert_eq!((a.value, a.how, &*a.source), (107.0, How::Measured, "a"));
@@ -46,6 +47,7 @@ mod tests {
         let interval = a.interval.unwrap();
         assert_eq!((interval.low, interval.high, interval.rounds), (103.0, 111.0, 15));
         assert_eq!(constants["b_ns"].interval.unwrap().low, 0.0);
+        assert!(constants["d_ns"].value.is_sign_positive());
         assert_eq!((constants["c_ns"].value, constants["c_ns"].interval), (5.0, None));
     }
 }
