@@ -155,8 +155,11 @@ fn inputs(prediction: &Prediction) -> Table {
     table
 }
 
+/// Takes an end of a range.
+type EndOf = fn(Between) -> f64;
+
 /// The ends of a range: the name of its line, and the value.
-const ENDS: [(&str, fn(Between) -> f64); 2] =
+const ENDS: [(&str, EndOf); 2] =
     [("lower end", |between| between.low), ("upper end", |between| between.high)];
 
 /// The plots of a curve: rates, and latencies if the model has them.

@@ -72,8 +72,7 @@ fn what_calibrate_writes_figures_reads() {
     assert!(page.contains("dlb-mice") && page.contains("yard_rest_ns"));
     let clock = &measured["profile"]["constants"]["clock_ns"];
     let [low, value, high] =
-        [&clock["interval"]["low"], &clock["value"], &clock["interval"]["high"]]
-            .map(|v| v.as_f64());
+        [&clock["interval"]["low"], &clock["value"], &clock["interval"]["high"]].map(Value::as_f64);
     assert!(low <= value && value <= high && low > Some(0.0), "{clock}");
     assert_eq!(clock["interval"]["confidence"], 0.5, "of two rounds");
 }
