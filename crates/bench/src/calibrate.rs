@@ -379,8 +379,10 @@ mod tests {
         let wants = Wants { yard: false, host: false };
         let progress = Progress::new(&watch, wants, 1);
         let effort = Effort { rounds: 1, force, ..Effort::default() };
-        let time = std::time::Instant::now();
-        let clock: Clock = std::sync::Arc::new(move || time.elapsed().as_nanos() as u64);
+        // A clock that only its readings advance.
+        let time = std::sync::atomic::AtomicU64::new(0);
+        let clock: Clock =
+            std::sync::Arc::new(move || time.fetch_add(30, std::sync::atomic::Ordering::Relaxed));
         let done = measure(wants, effort, &clock, &progress, Duration::ZERO, &look);
         let disturbed = done.map(|(samples, disturbed)| {
             assert!(samples.constants().contains_key("syscall_ns"));
