@@ -3,20 +3,29 @@
 //! Each micro-benchmark measures one operation: the transfer of a cache line, a system call, a wake-up,
 //! the engine's stages on one core and with a hand-off to a second one. The engine does no work here; the
 //! models predict its rates with work.
+//!
+//! ```text
+//!  look: quiet? ─> round 0: basic, stages, sockets ─> look ─> round 1: the same ─> look ... ─> medians, intervals
+//! ```
+//!
+//! Every round measures every operation, so that what disturbs a part of the time disturbs all of them. A constant is the
+//! median of the rounds.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use flowyard_hostsim::{Constant, How, Machine, Profile};
+use flowyard_hostsim::{Machine, Profile};
 use flowyard_yard::{Clock, Span, Stages};
 
+use self::quiet::Look;
+use self::samples::Samples;
 use crate::live;
 use crate::rounds::{Case, Load, Round, Source};
-use crate::stats::{least, median};
 
 mod micro;
+mod quiet;
+mod samples;
 
 /// The runs of the engine in which its stages are timed: one flow, no work.
 fn case(cores: u16, consumers: Vec<u16>) -> Case {
@@ -45,15 +54,17 @@ pub struct Wants {
 /// How much to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Repetitions of each measurement; the smallest result is used.
+    /// Repetitions of each measurement; the median is used.
     pub rounds: usize,
     /// Duration of each run of the engine.
     pub time: Duration,
+    /// Whether to measure on a machine that is not quiet, too.
+    pub force: bool,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { rounds: 15, time: Duration::from_millis(60) }
+        Self { rounds: 15, time: Duration::from_millis(60), force: false }
     }
 }
 
@@ -70,10 +81,9 @@ struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// The progress of a measurement of `wants` with `rounds` repetitions.
     fn new(watch: Watch<'a>, wants: Wants, rounds: usize) -> Self {
-        let basic = if crate::processors() > 1 { 5 } else { 3 };
-        let yard = if wants.yard { rounds } else { 0 };
-        let host = if wants.host { 1 + HOST_ROUNDS + REQUESTS } else { 0 };
-        Self { watch, done: Cell::new(0), all: basic + yard + host }
+        let each = 1 + usize::from(wants.yard);
+        let host = if wants.host { HOST_STEPS * rounds.min(HOST_ROUNDS) } else { 0 };
+        Self { watch, done: Cell::new(0), all: 1 + each * rounds + host }
     }
 
     /// The step `name` begins.
@@ -87,7 +97,8 @@ impl<'a> Progress<'a> {
 ///
 /// # Errors
 ///
-/// When a thread cannot be pinned, a socket or process fails, or a run of the engine does not balance.
+/// When the machine is not quiet, unless that is forced; when a thread cannot be pinned, a socket or process fails,
+/// or a run of the engine does not balance.
 pub fn profile(
     wants: Wants,
     effort: Effort,
@@ -95,51 +106,11 @@ pub fn profile(
     clock: &Clock,
     watch: Watch<'_>,
 ) -> anyhow::Result<Profile> {
-    let rounds = effort.rounds;
     let wants = Wants { host: wants.host && live::obstacle().is_none(), ..wants };
-    let progress = Progress::new(watch, wants, rounds);
+    let progress = Progress::new(watch, wants, effort.rounds);
+    let look = || Look::now(clock);
+    let (samples, disturbed) = measure(wants, effort, clock, &progress, quiet::BEFORE, &look)?;
     let processors = crate::processors();
-    let mut constants = BTreeMap::new();
-    let mut put = |name: &str, value: f64, source: &str| {
-        let constant =
-            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
-        constants.insert(name.to_owned(), constant);
-    };
-    let often = |measure: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
-        Ok(least((0..rounds).map(|_| measure()).collect::<anyhow::Result<Vec<_>>>()?))
-    };
-    progress.begin("reading the clock");
-    put("clock_ns", often(&|| Ok(micro::clock(clock)))?, "reading the clock");
-    progress.begin("a system call");
-    put("syscall_ns", often(&|| Ok(micro::syscall(clock)))?, "getppid");
-    if processors > 1 {
-        progress.begin("a cache line between CPUs");
-        put(
-            "line_socket_ns",
-            often(&|| micro::line(clock))?,
-            "transfer of one cache line between CPUs 0 and 1 (half a round trip)",
-        );
-        progress.begin("waking a thread on another CPU");
-        put(
-            "wake_far_ns",
-            often(&|| micro::wake(clock, true))?,
-            "wake-up of a thread on CPU 1 by one on CPU 0 over a pipe (half a round trip): write, wake, switch, read",
-        );
-    }
-    progress.begin("waking a thread on the same CPU");
-    put(
-        "wake_near_ns",
-        often(&|| micro::wake(clock, false))?,
-        "wake-up of a thread by another on the same CPU over a pipe (half a round trip)",
-    );
-
-    if wants.yard {
-        yard(effort, clock, &progress, &mut put)?;
-    }
-    if wants.host {
-        host(&mut constants, clock, &progress)?;
-    }
-
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = file("/proc/cpuinfo");
     let field = |name: &str| {
@@ -154,64 +125,148 @@ pub fn profile(
         ("kernel", file("/proc/sys/kernel/osrelease").trim().to_owned()),
         ("load average", file("/proc/loadavg").trim().to_owned()),
         ("when", when.to_owned()),
-        ("rounds", rounds.to_string()),
+        ("rounds", effort.rounds.to_string()),
+        ("values", "medians of the rounds; intervals of the median by order statistics".to_owned()),
     ];
     Ok(Profile {
         name: "here".to_owned(),
         title: format!("{model}, {processors} processors"),
+        disturbed,
         machine: Machine { sockets: 1, cores: processors.clamp(1, 128) as u16, threads: 1 },
         about: about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        constants,
+        constants: samples.constants(),
     })
 }
 
-/// The engine's stages, without work.
-fn yard(
-    Effort { rounds, time }: Effort,
+/// Looks at the machine.
+type Looking<'a> = &'a dyn Fn() -> anyhow::Result<Look>;
+
+/// The rounds, and what disturbed them. Refuses a machine that is not quiet in the time `before` or in the rounds.
+fn measure(
+    wants: Wants,
+    effort: Effort,
     clock: &Clock,
     progress: &Progress<'_>,
-    put: &mut dyn FnMut(&str, f64, &str),
-) -> anyhow::Result<()> {
-    let processors = crate::processors();
-    // Every round measures all cases, so that other load disturbs them alike.
-    let (mut near, mut far, mut many) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        progress.begin("the engine's stages");
-        near.push(case(1, vec![0]).urgent(time, clock)?.0);
-        many.push(Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0);
-        if processors > 1 {
-            far.push(case(2, vec![1]).urgent(time, clock)?.0);
+    before: Duration,
+    look: Looking<'_>,
+) -> anyhow::Result<(Samples, Vec<String>)> {
+    progress.begin("looking whether the machine is quiet");
+    let mut looks = vec![look()?];
+    std::thread::sleep(before);
+    looks.push(look()?);
+    let refuse = |when: &str, disturbed: &[String]| {
+        anyhow::ensure!(
+            effort.force || disturbed.is_empty(),
+            "the machine is not quiet: {when}, {}; end other programs and calibrate again, or use --force to measure \
+             nevertheless, which the profile records",
+            disturbed.join("; ")
+        );
+        Ok(())
+    };
+    let idle = quiet::disturbances(&looks);
+    refuse("before the measurement", &idle)?;
+    let (mut samples, rounds) = (Samples::default(), effort.rounds);
+    looks.drain(..1);
+    for round in 0..rounds {
+        progress.begin("basic operations");
+        let basic = basic(&mut samples, clock)?;
+        if wants.yard {
+            progress.begin("the engine's stages");
+            yard(&mut samples, effort.time, clock)?;
         }
+        // As many rounds as needed for an interval, spread over all.
+        let host_rounds = HOST_ROUNDS.min(rounds);
+        if wants.host && round * host_rounds / rounds != (round + 1) * host_rounds / rounds {
+            host(&mut samples, &basic, clock, progress)?;
+        }
+        looks.push(look()?);
     }
-    let mut all = 0.0;
-    for (prefix, rounds, what) in [
-        ("yard_far", &far, "the engine, ordered queue, one flow, no work, passed to a second core"),
-        ("yard", &near, "the engine on one core, ordered queue, one flow, no work"),
-    ] {
-        if rounds.is_empty() {
-            continue;
-        }
-        all = 0.0;
+    let working = quiet::disturbances(&looks);
+    refuse("during the measurement", &working)?;
+    let told = |when: &str, found: Vec<String>| {
+        let told = found.into_iter().map(|what| format!("{when}, {what}"));
+        told.collect::<Vec<_>>()
+    };
+    let disturbed = [told("before", idle), told("during the measurement", working)].concat();
+    Ok((samples, disturbed))
+}
+
+/// Costs of a round that others are computed from, in nanoseconds.
+struct Basic {
+    clock: f64,
+    syscall: f64,
+    /// Waking a thread on an idle CPU, compared with one on the same CPU; 0 with one CPU.
+    idle_exit: f64,
+}
+
+/// One round of the basic operations.
+fn basic(samples: &mut Samples, clock: &Clock) -> anyhow::Result<Basic> {
+    let clock_ns = micro::clock(clock);
+    samples.add("clock_ns", clock_ns, "reading the clock");
+    let syscall = micro::syscall(clock);
+    samples.add("syscall_ns", syscall, "getppid");
+    let near = micro::wake(clock, false)?;
+    samples.add(
+        "wake_near_ns",
+        near,
+        "wake-up of a thread by another on the same CPU over a pipe (half a round trip)",
+    );
+    let mut far = near;
+    if crate::processors() > 1 {
+        samples.add(
+            "line_socket_ns",
+            micro::line(clock)?,
+            "transfer of one cache line between CPUs 0 and 1 (half a round trip)",
+        );
+        far = micro::wake(clock, true)?;
+        samples.add(
+            "wake_far_ns",
+            far,
+            "wake-up of a thread on CPU 1 by one on CPU 0 over a pipe (half a round trip): write, wake, switch, read",
+        );
+    }
+    Ok(Basic { clock: clock_ns, syscall, idle_exit: far - near })
+}
+
+/// One round of the engine's stages, without work.
+fn yard(samples: &mut Samples, time: Duration, clock: &Clock) -> anyhow::Result<()> {
+    let near = case(1, vec![0]).urgent(time, clock)?.0;
+    let many = Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0;
+    let far = match crate::processors() {
+        0 | 1 => None,
+        _ => Some(case(2, vec![1]).urgent(time, clock)?.0),
+    };
+    let mut stages = |prefix: &str, round: &Round, what: &str| {
+        let mut all = 0.0;
         for (name, step, spans) in STAGES {
-            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)));
-            put(&format!("{prefix}_{name}_ns"), ns, &format!("{step}: {what}"));
+            let ns = sum(&round.stages, spans);
+            samples.add(&format!("{prefix}_{name}_ns"), ns, &format!("{step}: {what}"));
             all += ns;
         }
+        all
+    };
+    if let Some(far) = &far {
+        stages(
+            "yard_far",
+            far,
+            "the engine, ordered queue, one flow, no work, passed to a second core",
+        );
     }
-    // Stages plus rest is the time per frame in the fastest round. If other load slowed the stages down in
-    // every round, the difference is negative and counts as 0.
-    let frame = |rounds: &[Round]| least(rounds.iter().map(|r| 1e9 / r.pps.max(1.0)));
-    put(
+    let all = stages("yard", &near, "the engine on one core, ordered queue, one flow, no work");
+    // Stages plus rest is the time per frame. Differences are those of one round, so that what slows a round down
+    // is not taken for a cost.
+    let frame = |round: &Round| 1e9 / round.pps.max(1.0);
+    samples.add(
         "yard_rest_ns",
         frame(&near) - all,
         "the engine on one core: time per frame by its rate, minus the sum of its stages",
     );
-    put(
+    samples.add(
         "yard_flows_ns",
         frame(&many) - frame(&near),
         "the engine on one core: time per frame with 1,100 flows minus that with one flow",
     );
-    put(
+    samples.add(
         "yard_lookup_ns",
         crate::figures::lookup::exact_ns(FLOWS as usize, clock)?,
         "one lookup in an exact table of 1,100 entries, timed alone",
@@ -222,69 +277,56 @@ fn yard(
 /// Number of flows in the cases with many flows.
 pub(crate) const FLOWS: u64 = 1100;
 
-/// Repetitions of the socket measurements.
-const HOST_ROUNDS: usize = 5;
+/// Repetitions of the measurements of sockets, threads and memcached, which take longer: as many as the interval of
+/// a median needs, and one more.
+const HOST_ROUNDS: usize = 7;
 
-/// Repetitions of the memcached measurement.
-const REQUESTS: usize = 3;
+/// Steps of each of them.
+const HOST_STEPS: usize = 3;
 
-/// Sockets, threads and memcached.
+/// One round of sockets, threads and memcached.
 fn host(
-    constants: &mut BTreeMap<String, Constant>,
+    samples: &mut Samples,
+    basic: &Basic,
     clock: &Clock,
     progress: &Progress<'_>,
 ) -> anyhow::Result<()> {
-    let mut put = |name: &str, value: f64, source: &str| {
-        let constant =
-            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
-        constants.insert(name.to_owned(), constant);
-    };
-    let (clock_ns, syscall_ns) = (micro::clock(clock), micro::syscall(clock));
     progress.begin("real-time threads");
-    let [near, far, switch] = live::threads::measure(clock, syscall_ns)?;
-    put(
+    let [near, far, switch] = live::threads::measure(clock, basic.syscall)?;
+    samples.add(
         "fifo_wake_near_ns",
         near,
         "sleep and wake-up of a real-time thread on the same CPU, without the context switch",
     );
-    put(
+    samples.add(
         "fifo_wake_far_ns",
         far,
         "sleep and wake-up of a real-time thread by another CPU, both CPUs busy",
     );
-    put("fifo_switch_ns", switch, "context switch between two real-time threads (sched_yield)");
-    let idle = micro::wake(clock, true)? - micro::wake(clock, false)?;
-    put(
+    samples.add(
+        "fifo_switch_ns",
+        switch,
+        "context switch between two real-time threads (sched_yield)",
+    );
+    samples.add(
         "idle_exit_ns",
-        idle,
+        basic.idle_exit,
         "additional time to wake a thread on an idle CPU, compared with one on the same CPU",
     );
-    let mut runs = BTreeMap::<String, (Vec<f64>, String)>::new();
-    for _ in 0..HOST_ROUNDS {
-        progress.begin("operations on sockets");
-        for (name, ns, source) in live::sockets::measure(clock, clock_ns)? {
-            runs.entry(name).or_insert_with(|| (Vec::new(), source)).0.push(ns);
-        }
-    }
+    progress.begin("operations on sockets");
     let mut epoll = [0.0; 2];
-    for (name, (mut runs, source)) in runs {
-        // A difference of two measurements can be too small as well as too large: use the median.
-        let ns = if name.starts_with("rps") { median(&mut runs) } else { least(runs) };
+    for (name, ns, source) in live::sockets::measure(clock, basic.clock)? {
         for (epoll, known) in epoll.iter_mut().zip(["epoll_ns", "epoll_event_ns"]) {
             if name == known {
                 *epoll = ns;
             }
         }
-        put(&name, ns, &source);
+        samples.add(&name, ns, &source);
     }
-    let request = || {
-        progress.begin("requests to memcached");
-        live::memcached::request(clock, clock_ns, switch, epoll)
-    };
-    let ns = least((0..REQUESTS).map(|_| request()).collect::<anyhow::Result<Vec<_>>>()?);
-    put(
+    progress.begin("requests to memcached");
+    samples.add(
         "memcached_request_ns",
-        ns,
+        live::memcached::request(clock, basic.clock, switch, epoll)?,
         "memcached's own processing of a request over a Unix socket, without system calls",
     );
     Ok(())
@@ -320,8 +362,48 @@ mod tests {
         let progress = Progress::new(&watch, wants, 15);
         progress.begin("a");
         progress.begin("b");
-        let all = if crate::processors() > 1 { 5 } else { 3 };
-        assert_eq!(*steps.borrow(), [("a".to_owned(), 0, all), ("b".to_owned(), 1, all)]);
-        assert_eq!(Progress::new(&watch, Wants { yard: true, host: true }, 15).all, all + 15 + 9);
+        assert_eq!(*steps.borrow(), [("a".to_owned(), 0, 16), ("b".to_owned(), 1, 16)]);
+        let all = |rounds| Progress::new(&watch, Wants { yard: true, host: true }, rounds).all;
+        assert_eq!((all(15), all(2)), (1 + 30 + 21, 1 + 4 + 6));
+    }
+
+    /// Two processors with 1,000 ticks between two looks, of which others use `others`.
+    fn measured(others: [u64; 3], force: bool) -> (anyhow::Result<Vec<String>>, usize) {
+        let (count, steps) = (Cell::new(0), Cell::new(0));
+        let look = || {
+            let n = count.replace(count.get() + 1);
+            let ticks = [0, 0, 0, 1000 * n as u64, 0, 0, 0, 0];
+            Ok(Look { ticks, others: others[n], spins: vec![1.0] })
+        };
+        let watch = |_: &str, _, _| steps.set(steps.get() + 1);
+        let wants = Wants { yard: false, host: false };
+        let progress = Progress::new(&watch, wants, 1);
+        let effort = Effort { rounds: 1, force, ..Effort::default() };
+        // A clock that only its readings advance.
+        let time = std::sync::atomic::AtomicU64::new(0);
+        let clock: Clock =
+            std::sync::Arc::new(move || time.fetch_add(30, std::sync::atomic::Ordering::Relaxed));
+        let done = measure(wants, effort, &clock, &progress, Duration::ZERO, &look);
+        let disturbed = done.map(|(samples, disturbed)| {
+            assert!(samples.constants().contains_key("syscall_ns"));
+            disturbed
+        });
+        (disturbed, steps.get())
+    }
+
+    #[test]
+    fn a_machine_that_is_not_quiet_is_refused_unless_that_is_forced() {
+        assert_eq!(measured([0, 10, 20], false).0.unwrap(), [""; 0]);
+        // Before: nothing is measured.
+        let (refused, steps) = measured([0, 302, 302], false);
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("before the measurement, other programs used 30.0 %"), "{told}");
+        assert!(told.contains("--force") && steps == 1, "{steps}: {told}");
+        // During: what was measured is not returned.
+        let told = measured([0, 0, 302], false).0.unwrap_err().to_string();
+        assert!(told.contains("during the measurement, other programs used 30.0 %"), "{told}");
+        let forced = measured([0, 302, 604], true).0.unwrap();
+        assert_eq!(forced.len(), 2);
+        assert!(forced[0].starts_with("before, ") && forced[1].starts_with("during the"));
     }
 }

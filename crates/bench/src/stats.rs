@@ -10,8 +10,3 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
 pub(crate) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::MAX, f64::min)
 }
-
-/// The largest rate: that of the round that other load disturbed least.
-pub(crate) fn fastest(rates: impl IntoIterator<Item = f64>) -> f64 {
-    rates.into_iter().fold(0.0, f64::max)
-}

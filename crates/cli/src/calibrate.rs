@@ -27,7 +27,7 @@ pub(crate) struct Calibrated {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine increases the measured costs; the load average is saved with them.\nAs root, with two CPUs and memcached, the costs of sockets and threads are measured too."
+    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n  flowyard predict --profile here.toml\n\nEach cost is the median of the rounds, with an interval that contains the true median with a probability of 95 % (order\nstatistics; it needs at least 6 rounds). A machine that is not quiet is refused with status 1: other programs that use\nmore than 5 % of the processors, a hypervisor that takes more than 1 %, or a processor whose speed changes by more than\n5 %, before or during the measurement. --force measures nevertheless, and the profile records what disturbed it.\n\nAs root, with two CPUs and memcached, the costs of sockets and threads are measured too."
 )]
 pub(crate) struct Args {
     /// Write the profile (TOML) to this file and print a table, instead of printing the profile
@@ -38,9 +38,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Number of repetitions of each measurement; the smallest result is used
+    /// Number of rounds; each measures every operation once, and the median is used
     #[arg(long, value_name = "N", default_value_t = 15)]
     rounds: usize,
+
+    /// Measure also on a machine that is not quiet; the profile records what disturbed it
+    #[arg(long)]
+    force: bool,
 
     /// Duration of each run of the engine, 1ms to 60s
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = humantime::parse_duration)]
@@ -56,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let file = OutFile::new(args.output.as_ref(), "profile")?;
     let wants = Wants { yard: true, host: true };
-    let effort = Effort { rounds: args.rounds, time: args.time };
+    let effort = Effort { rounds: args.rounds, time: args.time, force: args.force };
     let bar = Progress::new("{bar:40} {pos}/{len} steps, {eta} left; {msg}");
     let watch = |name: &str, done: usize, of: usize| {
         bar.at(done as u64, of as u64);
@@ -84,6 +88,7 @@ pub(crate) fn table(profile: &Profile) -> Table {
     let mut table = Table::new(format!("Costs: {}", profile.title))
         .column(Column::text("constant"))
         .column(Column::number("value"))
+        .column(Column::text("interval"))
         .column(Column::text("obtained"))
         .column(Column::text("operation or source"));
     for (name, constant) in &profile.constants {
@@ -93,9 +98,19 @@ pub(crate) fn table(profile: &Profile) -> Table {
         table.push([
             Cell::new(name.clone()),
             Cell::new(if is_none { "none".into() } else { format!("{:.1}", constant.value) }),
+            Cell::new(constant.interval.filter(|_| !is_none).map_or_else(
+                || "-".to_owned(),
+                |interval| format!("{:.1} to {:.1}", interval.low, interval.high),
+            )),
             Cell::new(constant.how.name()).tone(Tone::Dim),
             Cell::new(constant.source.clone()),
         ]);
     }
-    profile.about.iter().fold(table, |table, (name, value)| table.note(format!("{name}: {value}")))
+    let about = profile.about.iter().map(|(name, value)| format!("{name}: {value}"));
+    let intervals = profile.constants.values().filter_map(|constant| constant.interval);
+    let least = intervals.map(|interval| interval.confidence).min_by(f64::total_cmp);
+    let least = least.map(|least| {
+        format!("each interval contains the true median with a probability of at least {:.1} %, if the rounds are independent", 100.0 * least)
+    });
+    about.chain(least).chain(profile.warning()).fold(table, Table::note)
 }

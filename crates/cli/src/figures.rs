@@ -8,7 +8,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use flowyard_bench::calibrate::{Effort, profile};
 use flowyard_bench::figures as live;
@@ -21,6 +20,7 @@ use serde::Serialize;
 
 use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
+use crate::parallel::in_parallel;
 use crate::stop::{Stop, bad_input};
 
 mod adapter;
@@ -102,9 +102,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
     let context = context(args, &names)?;
     let threads = args.threads.unwrap_or_else(flowyard_bench::processors);
-    let figures = make(&names, &context, threads)?;
+    let mut figures = make(&names, &context, threads)?;
+    sensitivity::intervals(&mut figures, &context)?;
     let Context { here, given } = &context;
     unused(&context, &figures).iter().for_each(|note| output::note(note));
+    let warnings = here.iter().chain(given).filter_map(Profile::warning);
+    warnings.for_each(|warning| output::note(&warning));
 
     let effects =
         if args.sensitivity { sensitivity::of(&figures, &context, threads)? } else { Vec::new() };
@@ -162,7 +165,9 @@ fn context(args: &Args, names: &[&str]) -> Result<Context, Stop> {
     let wants = live::wants(names);
     if context.here.is_none() && (wants.yard || wants.host) {
         let (date, clock) = (crate::clock::date(), crate::clock::new());
-        let profile = profile(wants, Effort::default(), &date, &clock, &|_, _, _| {});
+        // Figures that measure report the state of the machine themselves, so it need not be quiet.
+        let effort = Effort { force: true, ..Effort::default() };
+        let profile = profile(wants, effort, &date, &clock, &|_, _, _| {});
         context.here = Some(profile.map_err(Stop::Failed)?);
     }
     Ok(context)
@@ -213,31 +218,4 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Exhibit
         made.map_err(|error| Stop::Failed(error.context(format!("figure '{}'", names[at]))))
     };
     made.into_iter().map(figure).collect()
-}
-
-/// The results of `run` for each of `jobs`, in their order, by up to `threads` threads.
-///
-/// # Panics
-/// When a run panics.
-fn in_parallel<Job: Sync, T: Send>(
-    jobs: &[Job],
-    threads: usize,
-    run: impl Fn(&Job) -> T + Sync,
-) -> Vec<T> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(at) else { return };
-                    let result = run(job);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
 }

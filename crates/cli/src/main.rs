@@ -26,7 +26,9 @@ mod manual;
 mod nic;
 mod outfile;
 mod output;
+mod parallel;
 mod plan;
+mod predict;
 mod probe;
 mod prove;
 mod rebalance;
@@ -85,6 +87,8 @@ enum Command {
     Calibrate(calibrate::Args),
     /// Recompute the tables and figures of the source papers and print both numbers side by side
     Figures(figures::Args),
+    /// Predict the load that a machine serves, and which cost or setting it depends on most
+    Predict(predict::Args),
     /// Show the settings of an interface that decide where its frames go: RSS, interrupts, RPS, XPS
     Host(host::Args),
     /// Plan changes of an interface's settings for a goal, such as balance, and predict their effect
@@ -144,6 +148,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Figures(args) => figures::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Host(args) => host::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Apply(args) => apply::run(&args),

@@ -19,7 +19,7 @@ use crate::stop::{Stop, bad_input};
 use crate::switch::{document as switch, events};
 use crate::{
     adapters, analyze, apply, bench, calibrate, doctor, explain, figures, fleet, host, lb, nic,
-    plan, prove, rebalance, run as yard, show, steer, top, trace, watch_host,
+    plan, predict, prove, rebalance, run as yard, show, steer, top, trace, watch_host,
 };
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 70] = [
+const ALL: [Printed; 71] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -99,6 +99,7 @@ const ALL: [Printed; 70] = [
     row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
     row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
     row("figures", figures::SCHEMA, document::<Results<'_>>),
+    row("predict", predict::SCHEMA, document::<predict::Results<'_>>),
     row("bench", bench::methods::SCHEMA, document::<Document>),
     row("bench-engine", bench::engine::SCHEMA, document::<flowyard_bench::engine::Results>),
     row("bench-eventdev", bench::eventdev::SCHEMA, document::<flowyard_bench::eventdev::Results>),

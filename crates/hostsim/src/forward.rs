@@ -210,14 +210,24 @@ mod tests {
         assert_eq!(Forwarder { offered_pps: vec![], costs_ns: vec![1.0] }.run(1.0).pps, 0.0);
     }
 
+    /// Counted repetitions give the frames that arrive and the rate of the core or of the link, to the frame.
     #[test]
-    fn fourteen_hours_have_the_rate_of_thirty_seconds() {
-        for offered in [vec![14.88e6], vec![0.7e6, 0.7e6], vec![0.4e6, 0.4e6]] {
-            let core = Forwarder { offered_pps: offered, costs_ns: vec![832.0] };
-            let (short, long) = (core.run(30.0), core.run(14.0 * 3600.0));
-            assert!((long.pps / short.pps - 1.0).abs() < 1e-4, "{short:?} {long:?}");
+    fn a_long_run_counts_every_frame() {
+        let (hours, cost) = (14.0 * 3600.0, 832.0);
+        for (offered, pps) in [
+            (vec![14.88e6], 1e9 / cost),
+            (vec![0.7e6, 0.7e6], 1e9 / cost),
+            (vec![0.4e6, 0.4e6], 0.8e6),
+        ] {
+            let core = Forwarder { offered_pps: offered.clone(), costs_ns: vec![cost] };
+            let long = core.run(hours);
+            assert!(long.is_balanced(), "{long:?}");
+            assert!((long.pps / pps - 1.0).abs() < 1e-6, "{long:?} instead of {pps}");
+            let gap = |pps: &f64| (TICKS / pps).round();
+            let arrived: f64 = offered.iter().map(|pps| hours * TICKS / gap(pps)).sum();
             assert!(
-                long.is_balanced() && long.accounting.entered > 1000 * short.accounting.entered
+                (long.accounting.entered as f64 - arrived).abs() < 1000.0,
+                "{long:?} {arrived}"
             );
         }
     }

@@ -9,7 +9,7 @@
 //! [`server`] models that host with memcached as its application; [`closed`] models memcached with its
 //! clients on the same two processors; [`pipeline`] models the cores and queues of the engine (or of a load
 //! balancer); [`forward`] models a host that forwards at line rate. [`paper`] computes the tables and figures of
-//! the papers with them. Costs come from a [`Profile`]: measured by `flowyard calibrate`, or those of a
+//! the papers with them, and [`predict`] curves for a machine that the user describes. Costs come from a [`Profile`]: measured by `flowyard calibrate`, or those of a
 //! machine of the papers, with the source of each number.
 //!
 //! Time is integer nanoseconds; equal seeds give equal runs, event for event. No clock, no I/O.
@@ -23,6 +23,7 @@ pub mod forward;
 pub mod machine;
 pub mod paper;
 pub mod pipeline;
+pub mod predict;
 pub mod profile;
 pub mod server;
 

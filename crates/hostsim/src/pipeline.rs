@@ -23,8 +23,11 @@ use serde::Serialize;
 use crate::accounting::Accounting;
 use crate::events::Events;
 
+mod costs;
 #[cfg(test)]
 mod tests;
+
+pub use costs::stages_of;
 
 /// Frames of a full batch.
 const BATCH: u64 = LANES as u64;

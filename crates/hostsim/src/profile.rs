@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
-use flowyard_report::exhibit::Input;
+use flowyard_report::exhibit::{End, Input, Interval};
 use flowyard_report::toml_error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct Constant {
     pub how: How,
     /// Its source; for a fitted constant, the rows it was fitted to.
     pub source: String,
+    /// The interval of a value that is the median of repeated measurements; older files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
 }
 
 /// A machine and the costs of operations on it.
@@ -39,6 +42,9 @@ pub struct Profile {
     pub name: String,
     /// The machine, in words.
     pub title: String,
+    /// What disturbed the measurement, if it was measured nevertheless.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<String>,
     /// The processors.
     pub machine: Machine,
     /// Circumstances of a measurement: kernel, load, date.
@@ -84,6 +90,16 @@ pub enum ProfileError {
         /// Its value.
         value: f64,
     },
+    /// A constant is outside its interval.
+    #[error("profile '{profile}': constant '{constant}' is {value}, outside its own interval")]
+    Interval {
+        /// The name of the profile.
+        profile: String,
+        /// The name of the constant.
+        constant: String,
+        /// Its value.
+        value: f64,
+    },
     /// The machine has no processor, or more than the model supports.
     #[error(
         "profile '{0}': a machine has 1 to 8 sockets, 1 to 128 cores each, with 1 or 2 threads"
@@ -117,10 +133,18 @@ impl Profile {
         {
             return Err(ProfileError::Machine(profile.name));
         }
-        for (constant, Constant { value, .. }) in &profile.constants {
-            if !value.is_finite() || *value < 0.0 {
-                let (constant, value) = (constant.clone(), *value);
+        for (constant, Constant { value, interval, .. }) in &profile.constants {
+            let is_wrong = |value: &f64| !value.is_finite() || *value < 0.0;
+            let ends = interval.iter().flat_map(|interval| End::BOTH.map(|end| interval.at(end)));
+            if let Some(value) = ends.chain([*value]).find(is_wrong) {
+                let constant = constant.clone();
                 return Err(ProfileError::Value { profile: profile.name, constant, value });
+            }
+            if let Some(Interval { low, high, .. }) = interval
+                && !(low <= value && value <= high)
+            {
+                let (profile, constant) = (profile.name, constant.clone());
+                return Err(ProfileError::Interval { profile, constant, value: *value });
             }
         }
         Ok(profile)
@@ -181,10 +205,11 @@ impl Profile {
         self.constants.keys().filter_map(|name| self.input(name)).collect()
     }
 
-    fn input(&self, name: &str) -> Option<Input> {
-        let Constant { value, how, source } = self.constants.get(name)?;
-        let name = format!("{}.{name}", self.name);
-        Some(Input { name, value: *value, how: *how, source: source.clone() })
+    /// The constant `name`, as an input of a row; `None` if the profile lacks it.
+    #[must_use]
+    pub fn input(&self, name: &str) -> Option<Input> {
+        let Constant { value, how, source, interval } = self.constants.get(name)?.clone();
+        Some(Input { name: format!("{}.{name}", self.name), value, how, source, interval })
     }
 
     /// This profile with the constant `name` multiplied by `factor`, to predict machines that were not
@@ -193,8 +218,30 @@ impl Profile {
     pub fn times(mut self, name: &str, factor: f64) -> Self {
         if let Some(constant) = self.constants.get_mut(name) {
             constant.value *= factor;
+            constant.interval = constant.interval.map(|interval| interval.times(factor));
         }
         self
+    }
+
+    /// This profile with every constant that has an interval at that end of it.
+    #[must_use]
+    pub fn at(mut self, end: End) -> Self {
+        for constant in self.constants.values_mut() {
+            constant.value = constant.interval.map_or(constant.value, |interval| interval.at(end));
+        }
+        self
+    }
+
+    /// A sentence about a measurement that was disturbed.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let what = self.disturbed.join("; ");
+        (!what.is_empty()).then(|| {
+            format!(
+                "The costs of '{}' were measured on a machine that was not quiet: {what}.",
+                self.name
+            )
+        })
     }
 }
 
@@ -212,6 +259,31 @@ mod tests {
                 assert!(!about.source.is_empty(), "{name}: {constant}");
             }
         }
+    }
+
+    #[test]
+    fn intervals_are_kept_and_older_files_have_none() {
+        let head = "name = \"x\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 1\nthreads = 1\n\
+                    [constants.a_ns]\nvalue = 5.0\nhow = \"measured\"\nsource = \"y\"\n";
+        let old = Profile::parse("x", head).unwrap();
+        assert_eq!(old.constants["a_ns"].interval, None);
+        assert_eq!(old.clone().at(End::Low), old);
+        let interval = |low: f64, high: f64| {
+            let text = format!(
+                "{head}interval = {{ low = {low:?}, high = {high:?}, confidence = 0.96, rounds = 15 }}\n"
+            );
+            Profile::parse("x", &text)
+        };
+        let new = interval(4.0, 7.0).unwrap();
+        assert_eq!(Profile::parse("x", &new.to_toml()).unwrap(), new);
+        assert_eq!(
+            [End::Low, End::High].map(|e| new.clone().at(e).get("a_ns").unwrap()),
+            [4.0, 7.0]
+        );
+        let twice = new.times("a_ns", 2.0).at(End::High);
+        assert_eq!(twice.get("a_ns").unwrap(), 14.0);
+        assert!(interval(6.0, 7.0).unwrap_err().to_string().contains("outside its own interval"));
+        assert!(interval(-1.0, 7.0).unwrap_err().to_string().contains("'a_ns' is -1"));
     }
 
     #[test]

@@ -23,14 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::plot::Plot;
 
+mod accept;
+mod interval;
 mod provenance;
 mod sensitivity;
 mod show;
 #[cfg(test)]
 mod tests;
 
+pub use interval::{Between, End, Interval};
 pub use provenance::{Conditions, Erratum, How, Input, Kind, Spread};
-pub use sensitivity::{Change, Effect, FACTORS, Sensitivity};
+pub use sensitivity::{Change, Effect, FACTORS, Rows, Sensitivity};
 
 /// Whether the paper's number is a value or a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,11 +76,11 @@ pub struct Expected {
     pub bound: Bound,
     /// `fitted` marks a row that a constant was fitted to; without it, the run says how it got its number.
     pub kind: Option<Kind>,
-    /// The accepted deviation of this row, as a share; by default that of the exhibit.
+    /// The accepted deviation of this row, as a share, if it is less than that of the exhibit.
     pub tolerance: Option<f64>,
     /// The share of the paper's number that ours should be; by default that of the exhibit.
     pub scale: Option<f64>,
-    /// The accepted values, lowest and highest; replaces tolerance and scale.
+    /// The accepted values, lowest and highest; replaces tolerance and scale, and accepts no more than they do.
     pub accept: Option<[f64; 2]>,
     /// The reason why our number is known to be outside the accepted range.
     pub not_met: Option<String>,
@@ -280,6 +283,8 @@ pub struct Row {
     pub bound: Bound,
     /// Our number.
     pub ours: f64,
+    /// Our number with the measured inputs at the ends of their intervals; absent if no input has one.
+    pub between: Option<Between>,
     /// How our number was obtained.
     pub kind: Kind,
     /// The inputs that our number was computed from, by their names in the exhibit's list.
@@ -363,12 +368,18 @@ impl Spec {
     /// Reads the file of the exhibit `name`.
     ///
     /// # Errors
-    /// When the text is not such a file.
+    /// When the text is not such a file, or a row accepts more than the exhibit's tolerance.
     pub fn parse(name: &str, text: &str) -> Result<Self, ExhibitError> {
-        toml::from_str(text).map_err(|error| ExhibitError::File {
-            name: name.to_owned(),
-            what: error.to_string().trim_end().to_owned(),
-        })
+        let wrong = |what: String| ExhibitError::File { name: name.to_owned(), what };
+        let spec: Self =
+            toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        match spec.rows.iter().find(|row| spec.is_laxer(row)) {
+            Some(row) => Err(wrong(format!(
+                "row '{}' accepts more than the tolerance of its table; a row may accept less, and not more",
+                row.name
+            ))),
+            None => Ok(spec),
+        }
     }
 
     /// Puts what a run computed beside the paper's numbers.
@@ -430,6 +441,7 @@ impl Spec {
             reference,
             bound,
             ours,
+            between: None,
             kind,
             counts: accepted.is_some() && kind.counts() && fitted_inputs.is_empty(),
             inputs: used,
@@ -440,26 +452,6 @@ impl Spec {
             within: accepted.map(|range| range.contains(ours)),
             not_met: expected.and_then(|row| row.not_met.clone()),
         }
-    }
-
-    fn accepted(
-        &self,
-        paper: Option<f64>,
-        bound: Bound,
-        expected: Option<&Expected>,
-    ) -> Option<Range> {
-        if let Some([from, to]) = expected.and_then(|row| row.accept) {
-            return Some(Range { from: Some(from), to: Some(to) });
-        }
-        let tolerance = expected.and_then(|row| row.tolerance).unwrap_or(self.tolerance);
-        let center = paper? * expected.and_then(|row| row.scale).unwrap_or(self.scale);
-        let slack = center.abs() * tolerance;
-        let (from, to) = (Some(center - slack), Some(center + slack));
-        Some(match bound {
-            Bound::Equal => Range { from, to },
-            Bound::Below => Range { from: None, to },
-            Bound::Above => Range { from, to: None },
-        })
     }
 }
 

@@ -112,3 +112,35 @@ pub(super) fn wake(clock: &Clock, far: bool) -> anyhow::Result<f64> {
         own.map_err(panicked)?
     })
 }
+
+/// Steps of a spin, each of which needs the result of the one before.
+const STEPS: u32 = 50_000;
+
+/// Spins of one look, of which the fastest counts: an interrupt can only add time.
+const SPINS: u32 = 7;
+
+/// Nanoseconds that a processor spins before, so that it leaves the speed of an idle one.
+const WARM: u64 = 20_000_000;
+
+/// Nanoseconds of a spin of known length on `cpu`.
+pub(super) fn spin(clock: &Clock, cpu: usize) -> anyhow::Result<f64> {
+    thread::scope(|scope| {
+        let own = scope.spawn(move || -> anyhow::Result<f64> {
+            pin(cpu)?;
+            let mut state = 1u64;
+            let mut once = || {
+                let began = clock();
+                for _ in 0..STEPS {
+                    state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005) ^ 1);
+                }
+                clock().saturating_sub(began) as f64
+            };
+            let began = clock();
+            while clock().saturating_sub(began) < WARM {
+                once();
+            }
+            Ok((0..SPINS).map(|_| once()).fold(f64::MAX, f64::min))
+        });
+        own.join().map_err(|_| anyhow::anyhow!("a measuring thread panicked"))?
+    })
+}

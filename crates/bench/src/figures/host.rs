@@ -12,7 +12,7 @@ use crate::live::memcached::{CLIENTS, CONNECTIONS, Measured, measure};
 use crate::live::obstacle;
 use crate::live::quiet::Rounds;
 use crate::machine::Before;
-use crate::stats::{fastest, median};
+use crate::stats::median;
 
 pub(super) const NAME: &str = "host-rps-rfs";
 
@@ -123,7 +123,8 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> 
             let measured: Vec<Measured> = runs.next().unwrap_or_default();
             let rates: Vec<f64> = measured.iter().map(|run| run.rate / 1e3).collect();
             let local: Vec<f64> = measured.iter().map(|run| 100.0 * run.local_share).collect();
-            let (rate, share) = (fastest(rates.iter().copied()), mean(&local) / 100.0);
+            let rate = Spread::of(&rates).map_or(0.0, |spread| spread.median);
+            let share = mean(&local) / 100.0;
             let model = predict(here, steering, servers)?;
             let beside = Some((rate, Spread::of(&rates)));
             made.push_against(row(servers, name, RATE), beside, model.rate / 1e3);

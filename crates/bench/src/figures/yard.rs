@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flowyard_hostsim::paper::Context;
-use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
+use flowyard_hostsim::pipeline::{Pipeline, Role, Stages, stages_of};
 use flowyard_hostsim::{Profile, ProfileError};
 use flowyard_report::exhibit::{Exhibit, Input, Kind, Made, Spec, Spread};
 use flowyard_report::{Axis, Plot, Unit};
@@ -14,7 +14,6 @@ use crate::live::priority::urgent;
 use crate::live::quiet::Rounds;
 use crate::machine::Before;
 use crate::rounds::{Case, Load, Source};
-use crate::stats::fastest;
 
 pub(super) const NAME: &str = "yard-model";
 pub(super) const WORKERS: &str = "dlb-here";
@@ -45,23 +44,6 @@ fn case(cores: u16, consumers: &[u16], work_ns: u64) -> Case {
     }
 }
 
-/// Costs of a frame on this machine, on one core or (`is_shared`) passed to a second core, plus the work.
-fn stages(here: &Profile, is_shared: bool, work_ns: u64) -> Result<Stages, ProfileError> {
-    // The cost of the main loop: half is added to receiving and half to dequeuing, because these two can
-    // be on different cores.
-    let rest = here.get("yard_rest_ns")? / 2.0;
-    let prefix = if is_shared { "yard_far" } else { "yard" };
-    let get = |name: &str| here.get(&format!("{prefix}_{name}_ns"));
-    Ok(Stages {
-        rx: get("rx")? + rest,
-        enqueue: get("enqueue")?,
-        dequeue: get("dequeue")? + rest,
-        work: get("work")? + work_ns as f64,
-        complete: get("complete")?,
-        tx: get("tx")?,
-    })
-}
-
 /// The rate that the model predicts, in frames per second.
 fn predict(
     here: &Profile,
@@ -70,7 +52,7 @@ fn predict(
     work_ns: u64,
 ) -> Result<f64, ProfileError> {
     // With two cores, all frames have the costs of frames that are passed on.
-    let stages = stages(here, cores > 1, work_ns)?;
+    let stages = stages_of(here, cores > 1, work_ns as f64)?;
     let role = |core| Role {
         receives: core == 0,
         works: consumers.contains(&core),
@@ -161,7 +143,7 @@ fn worker_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
     for (name, cores, consumers) in ways() {
         rows.push((name.to_owned(), cores, predict(here, cores, consumers, BALANCER)? / 1e6));
     }
-    let stages = stages(here, true, BALANCER)?;
+    let stages = stages_of(here, true, BALANCER as f64)?;
     for workers in 1..=MOST {
         let role = Role { stages, ..Role::default() };
         let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
@@ -176,7 +158,7 @@ fn worker_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
 const LOADS: [(&str, u64, bool); 2] = [("no lookup", 1, false), ("exact lookup", FLOWS, true)];
 
 fn core_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
-    let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
+    let Stages { rx, enqueue, dequeue, work, complete, tx } = stages_of(here, false, 0.0)?;
     let plain = rx + enqueue + dequeue + work + complete + tx;
     let exact = plain + here.get("yard_flows_ns")? + here.get("yard_lookup_ns")?;
     let mut rows = Vec::new();
@@ -193,9 +175,10 @@ fn core_rows(here: &Profile) -> Result<Vec<Predicted>, ProfileError> {
     Ok(rows)
 }
 
-/// The best of the rounds, because other load can only lower a rate, and their spread.
-fn best(rates: &[f64]) -> (f64, Option<Spread>) {
-    (fastest(rates.iter().copied()), Spread::of(rates))
+/// The median of the rounds, as the costs of the prediction are medians, and their spread.
+fn middle(rates: &[f64]) -> (f64, Option<Spread>) {
+    let spread = Spread::of(rates);
+    (spread.map_or(0.0, |spread| spread.median), spread)
 }
 
 fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
@@ -223,7 +206,7 @@ fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
         let (mut points, mut line) = (Vec::new(), Vec::new());
         made.using(Kind::Predicted, inputs(here, *cores));
         for ((work_ns, rates), (row, _, model)) in WORK.into_iter().zip(measured).zip(&mut rows) {
-            let measured = best(&rates);
+            let measured = middle(&rates);
             points.push((work_ns as f64, measured.0));
             line.push((work_ns as f64, model));
             made.push_against(row, Some(measured), model);
@@ -270,7 +253,7 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
     for (((_, cores, consumers), rates), (row, _, model)) in
         ways.iter().zip(measured).zip(&mut rows)
     {
-        let measured = best(&rates);
+        let measured = middle(&rates);
         made.using(Kind::Predicted, inputs(here, *cores));
         if *cores > 1 {
             points.push((consumers.len() as f64, measured.0));
@@ -328,7 +311,7 @@ fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
                     rounds.add(if cores == 1 { 0.0 } else { others });
                 }
                 all = all.and(&rounds);
-                let measured = best(&rates);
+                let measured = middle(&rates);
                 points.push((f64::from(cores), measured.0));
                 beside = Some(measured);
             }

@@ -21,19 +21,9 @@ impl Others {
 
     /// Ticks that others used, and ticks of all CPUs.
     fn ticks(server: Option<u32>) -> [u64; 2] {
+        let server = server.map_or(0, |process| used(&format!("/proc/{process}/stat"), 2));
         let all = machine::ticks();
-        let [user, nice, system, ..] = all;
-        let ours = |path: &str| -> u64 {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            // The name in parentheses may contain anything. Words 12 and 13 after it are the user and
-            // system time.
-            let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-            let times = rest.split_whitespace().skip(11).take(2);
-            times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
-        };
-        let ours = ours("/proc/self/stat")
-            + server.map_or(0, |process| ours(&format!("/proc/{process}/stat")));
-        [(user + nice + system).saturating_sub(ours) + all[machine::STEAL], all.iter().sum()]
+        [of_others(&all, used("/proc/self/stat", 2) + server), all.iter().sum()]
     }
 
     /// The share since the start.
@@ -42,6 +32,28 @@ impl Others {
         let [work, all] = [0, 1].map(|n| to[n].saturating_sub(self.from[n]) as f64);
         work / all.max(1.0)
     }
+}
+
+/// The processor time of the process with this `stat` file, in ticks: the first `words` of its user and system time, and
+/// of those of its children that have ended.
+fn used(stat: &str, words: usize) -> u64 {
+    let text = fs::read_to_string(stat).unwrap_or_default();
+    // The name in parentheses may contain anything. Words 12 and 13 after it are the user and system time, the next
+    // two those of the children.
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let times = rest.split_whitespace().skip(11).take(words);
+    times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// Of `all` ticks, those in which processors worked for others, or for other guests of the hypervisor.
+fn of_others(all: &[u64; 8], ours: u64) -> u64 {
+    let [user, nice, system, ..] = all;
+    (user + nice + system).saturating_sub(ours) + all[machine::STEAL]
+}
+
+/// Of `all` ticks, those of others: not of this process, and not of its children that have ended.
+pub(crate) fn ticks_of_others(all: &[u64; 8]) -> u64 {
+    of_others(all, used("/proc/self/stat", 4))
 }
 
 /// Repeats a measurement until `wanted` rounds were quiet, but no more than three times as often.
@@ -53,7 +65,7 @@ pub(crate) struct Rounds {
 }
 
 /// A round is quiet if other programs used no more than this share of all CPU time.
-const QUIET: f64 = 0.05;
+pub(crate) const QUIET: f64 = 0.05;
 
 impl Rounds {
     pub(crate) const fn new(wanted: usize) -> Self {

@@ -1,4 +1,5 @@
-//! `flowyard figures --sensitivity`: every model once for each of its inputs, times 0.5 and times 2.
+//! `flowyard figures --sensitivity`: every model once for each of its inputs, times 0.5 and times 2; and every model with
+//! the measured costs at the ends of their intervals.
 //!
 //! Measurements are not repeated: the figures that compare a model with this machine are predicted again from the
 //! changed costs. The simulated adapter has settings instead of a profile; `crates/nicsim/tests/main/sensitivity.rs`
@@ -8,13 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flowyard_bench::figures as live;
 use flowyard_hostsim::paper::{self, Context};
-use flowyard_report::exhibit::{Exhibit, FACTORS, Sensitivity};
+use flowyard_report::exhibit::{Between, End, Exhibit, FACTORS, Rows, Sensitivity};
 
 use crate::output::{self, Progress};
+use crate::parallel::in_parallel;
 use crate::stop::Stop;
-
-/// The names and values of the rows of a figure.
-type Rows = Vec<(String, f64)>;
 
 /// The rows of the figure `name` in `context`; `None` if it has no model with a profile.
 fn rows(name: &str, context: &Context) -> Option<anyhow::Result<Rows>> {
@@ -46,7 +45,7 @@ pub(super) fn of(
         .collect();
     let bar = Progress::new("{bar:40} {pos}/{len} changed inputs, {eta} left; {msg}");
     let done = AtomicUsize::new(0);
-    let runs = super::in_parallel(&jobs, threads, |(figure, input, factor)| {
+    let runs = in_parallel(&jobs, threads, |(figure, input, factor)| {
         let changed = context.times(input, *factor);
         let rows = changed.map_err(anyhow::Error::from).and_then(|changed| {
             let none = || Err(anyhow::anyhow!("there is no such model"));
@@ -69,4 +68,29 @@ pub(super) fn of(
         found.push(Sensitivity::of(figure, &pairs));
     }
     Ok(found)
+}
+
+/// Sets the ranges of the rows of `figures` whose inputs have intervals.
+pub(super) fn intervals(figures: &mut [Exhibit], context: &Context) -> Result<(), Stop> {
+    let has_interval =
+        |figure: &&mut Exhibit| figure.inputs.iter().any(|input| input.interval.is_some());
+    for figure in figures.iter_mut().filter(has_interval) {
+        let of = |end: End| rows(&figure.name, &context.at(end)).unwrap_or_else(|| Ok(Rows::new()));
+        let [low, high] = End::BOTH.map(of);
+        let [low, high] = [low.map_err(Stop::Failed)?, high.map_err(Stop::Failed)?];
+        let names: Vec<&str> = figure
+            .inputs
+            .iter()
+            .filter(|input| input.interval.is_some())
+            .map(|input| &*input.name)
+            .collect();
+        for row in &mut figure.rows {
+            let value = |rows: &Rows| Some(rows.iter().find(|(name, _)| *name == row.name)?.1);
+            let is_moved = row.inputs.iter().any(|input| names.contains(&&**input));
+            if let (true, Some(low), Some(high)) = (is_moved, value(&low), value(&high)) {
+                row.between = Some(Between::of([row.ours, low, high]));
+            }
+        }
+    }
+    Ok(())
 }

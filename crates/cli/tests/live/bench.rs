@@ -73,8 +73,9 @@ const GENTLE: [&str; 14] = [
     "--json",
 ];
 
-/// Runs trials with the device between t0 and t1, and checks that the best one that the tester did not spoil
-/// lost no frame.
+/// Runs trials with the device between t0 and t1, and checks all of them that the tester did not spoil: no frame comes
+/// twice or damaged, and every frame that is lost is in a counter that names where. On a busy machine the kernel's
+/// backlogs lose some, but not in every trial.
 #[track_caller]
 fn forwards(net: &Net, args: &[&str]) {
     let gentle = match args.contains(&"--ipv6") {
@@ -89,10 +90,17 @@ fn forwards(net: &Net, args: &[&str]) {
     let sound: Vec<_> = trials.iter().filter(|row| row["fault"].is_null()).collect();
     assert!(!sound.is_empty(), "the tester spoiled every trial: {trials:#?}");
     let count = |row: &Value, name: &str| row["counts"][name].as_u64().unwrap();
-    let best = sound.iter().min_by_key(|row| count(row, "sent") - count(row, "good")).unwrap();
-    assert!(count(best, "sent") > 0, "{best:#}");
-    assert_eq!(count(best, "sent"), count(best, "good"), "{best:#}");
-    assert_eq!((count(best, "duplicates"), count(best, "corrupt")), (0, 0), "{best:#}");
+    let mut lost = 0;
+    for row in &sound {
+        assert!(count(row, "sent") > 0, "{row:#}");
+        assert_eq!((count(row, "duplicates"), count(row, "corrupt")), (0, 0), "{row:#}");
+        lost += count(row, "sent") - count(row, "good");
+    }
+    let drops = document["drops"].as_array().unwrap();
+    let named: u64 = drops.iter().map(|drop| drop[1].as_u64().unwrap()).sum();
+    assert!(lost <= named, "{lost} frames lost, of which counters name {named}: {drops:?}");
+    let is_whole = |row: &&&Value| count(row, "sent") == count(row, "good");
+    assert!(sound.iter().any(|row| is_whole(&row)), "every trial lost frames: {sound:#?}");
 }
 
 fn interfaces_that_are_not_isolated_are_refused() {

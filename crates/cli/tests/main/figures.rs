@@ -8,6 +8,8 @@ flowyard_testkit::tests! {
     a_figure_has_the_papers_numbers_and_ours,
     unknown_names_and_files_are_refused,
     what_calibrate_writes_figures_reads,
+    intervals_of_costs_become_ranges_of_rows,
+    a_busy_machine_is_refused_with_the_reason_and_force_records_it,
     a_given_profile_changes_its_figures_and_one_that_is_not_used_is_reported,
     the_sensitivity_has_every_input_and_the_largest_effect_first,
     what_cannot_be_measured_is_skipped_with_the_reason,
@@ -59,13 +61,89 @@ fn what_calibrate_writes_figures_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (profile, page) = (folder.path().join("here.toml"), folder.path().join("page.html"));
     let [profile, page] = [profile, page].map(|path| path.to_string_lossy().into_owned());
-    let args = ["calibrate", "--rounds", "1", "--time", "5ms", "--output", &profile];
-    let output = run(args);
+    let args = ["calibrate", "--force", "--rounds", "2", "--time", "5ms", "--json", "--output"];
+    let output = run([&args[..], &[&profile]].concat());
     assert!(output.status.success(), "{output:?}");
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schema::expect("calibrate", &measured);
     let output = run(["figures", "dlb-mice", "--profile", &profile, "--html", &page]);
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("dlb-mice") && page.contains("yard_rest_ns"));
+    let clock = &measured["profile"]["constants"]["clock_ns"];
+    let [low, value, high] =
+        [&clock["interval"]["low"], &clock["value"], &clock["interval"]["high"]].map(Value::as_f64);
+    assert!(low <= value && value <= high && low > Some(0.0), "{clock}");
+    assert_eq!(clock["interval"]["confidence"], 0.5, "of two rounds");
+}
+
+/// Rows that depend on a measured cost have a range, and others have none.
+fn intervals_of_costs_become_ranges_of_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("here.toml");
+    let mut text = "name = \"here\"\ntitle = \"x\"\ndisturbed = [\"a test ran\"]\n[machine]\nsockets = 1\ncores = 2\n\
+                    threads = 1\n"
+        .to_owned();
+    for (name, value, low, high) in [
+        ("enqueue", 100.0, 80.0, 125.0),
+        ("dequeue", 10.0, 10.0, 10.0),
+        ("complete", 10.0, 10.0, 10.0),
+    ] {
+        text += &format!(
+            "[constants.yard_far_{name}_ns]\nvalue = {value:?}\nhow = \"measured\"\nsource = \"y\"\n\
+             interval = {{ low = {low:?}, high = {high:?}, confidence = 0.96, rounds = 9 }}\n"
+        );
+    }
+    std::fs::write(&file, text).unwrap();
+    let output = run(["figures", "dlb-workers", "--json", "--profile", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("not quiet: a test ran"), "{told}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schema::expect("figures", &json);
+    let rows = json["figures"][0]["rows"].as_array().unwrap();
+    let of = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    assert!(of("64 B, hardware queue, 8+2")["between"].is_null());
+    let ours = of("64 B, flowyard's ordered queue, here, 10+2");
+    let [low, value, high] = [&ours["between"]["low"], &ours["ours"], &ours["between"]["high"]]
+        .map(|value| value.as_f64().unwrap());
+    // The producer is the limit: it receives and enqueues in 125, 145 or 170 ns without the rx_ns of the profile.
+    assert!(low < value && value < high, "{ours}");
+    let ns = |mpps: f64| 1e3 / mpps;
+    assert!((ns(low) - ns(value) - 25.0).abs() < 2.0 && (ns(value) - ns(high) - 20.0).abs() < 2.0);
+}
+
+/// Programs that use all processors: the machine is not quiet.
+fn a_busy_machine_is_refused_with_the_reason_and_force_records_it() {
+    struct Busy(Vec<std::process::Child>);
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            for child in &mut self.0 {
+                let _gone = (child.kill(), child.wait());
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("here.toml");
+    let path = file.to_str().unwrap();
+    let one = || std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let busy = Busy((0..cpus).map(|_| one().unwrap()).collect());
+    let args = ["calibrate", "--rounds", "1", "--time", "5ms", "--output", path];
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("not quiet: before the measurement"), "{told}");
+    assert!(told.contains("other programs used") && told.contains("--force"), "{told}");
+    assert!(!file.exists());
+    let output = run([&args[..], &["--force"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    drop(busy);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        text.contains("disturbed = [") && text.contains("before, other programs used"),
+        "{text}"
+    );
 }
 
 fn a_given_profile_changes_its_figures_and_one_that_is_not_used_is_reported() {

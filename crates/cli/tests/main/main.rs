@@ -17,6 +17,7 @@ mod nic;
 mod operate;
 mod outputs;
 mod placing;
+mod predict;
 mod rss_from;
 mod scarce;
 mod schema;
@@ -48,6 +49,7 @@ flowyard_testkit::tests! {
     mod operate,
     mod outputs,
     mod placing,
+    mod predict,
     mod rss_from,
     mod scarce,
     mod schema,

@@ -1,6 +1,6 @@
 //! What every figure is computed from, and why that may fail.
 
-use flowyard_report::exhibit::{Bound, ExhibitError, Spec};
+use flowyard_report::exhibit::{Bound, End, ExhibitError, Spec};
 
 use crate::profile::{Profile, ProfileError};
 use crate::server::SetupError;
@@ -22,6 +22,15 @@ impl Context {
     pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
         let given = self.given.iter().find(|given| given.name == name);
         given.map_or_else(|| Profile::named(name), |given| Ok(given.clone()))
+    }
+
+    /// This context with all measured constants at one end of their intervals.
+    #[must_use]
+    pub fn at(&self, end: End) -> Self {
+        Self {
+            here: self.here.clone().map(|here| here.at(end)),
+            given: self.given.iter().map(|given| given.clone().at(end)).collect(),
+        }
     }
 
     /// This context with one input, as in `kth.map_ns`, multiplied by `factor`.

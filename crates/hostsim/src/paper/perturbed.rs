@@ -30,6 +30,19 @@ fn kth_entries_that_cost_twice_as_much_halve_the_rate_of_a_full_linear_table() {
     about(moves("kth-baseline", "8100 entries, hash", "kth.entry_ns", 2.0), 0.0);
 }
 
+/// Model `forward`: a filter that costs twice as much pays after twice as many packets, in either case.
+#[test]
+fn kth_filters_that_cost_twice_as_much_pay_after_twice_as_many_packets() {
+    let double = |row: &str, input: &str| moves("kth-caching", row, input, 2.0);
+    let (random, worst) = ("random flows: break-even, packets", "worst case: break-even, packets");
+    // 101 and 200 packets: the first one is not saved.
+    about(double(random, "kth.filter_ns"), 200.0 / 101.0 - 1.0);
+    assert!((double(worst, "kth.filter_worst_ns") - 1.0).abs() < 0.06);
+    about(double(random, "kth.filter_worst_ns"), 0.0);
+    // Twice the saving of a packet: half as many.
+    assert!((double(random, "kth.hash_ns") + 0.5).abs() < 0.03);
+}
+
 /// Model `forward`: the sign of the effect of hyper-threading is that of `sibling_share` against 2.
 #[test]
 fn kth_hyper_threads_help_or_hurt_by_the_assumption_alone() {

@@ -78,7 +78,8 @@ fn inputs(made: &mut Made) {
         let Key { key, default, about } = described;
         let (section, _) = key.split_once('.')?;
         let is_machine = MACHINE.contains(&section);
-        is_machine.then_some(Input { value: number(&default)?, name: key, how, source: about })
+        let value = number(&default)?;
+        is_machine.then_some(Input { value, name: key, how, source: about, interval: None })
     });
     made.inputs = settings.collect();
     let names: Vec<String> = made.inputs.iter().map(|input| input.name.clone()).collect();

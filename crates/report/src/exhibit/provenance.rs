@@ -13,6 +13,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Interval;
+
 /// Where a number comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -73,6 +75,8 @@ impl Kind {
 pub enum How {
     /// On this machine, by `flowyard calibrate` or in the run itself.
     Measured,
+    /// Given by the user, on the command line.
+    Given,
     /// From a datasheet, a driver or a paper.
     Published,
     /// A plausible value; its source gives the reason.
@@ -87,6 +91,7 @@ impl How {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
+            Self::Given => "given",
             Self::Published => "published",
             Self::Assumed => "assumed",
             Self::Fitted => "fitted",
@@ -105,6 +110,8 @@ pub struct Input {
     pub how: How,
     /// Its source; for a fitted input, the rows that it was fitted to.
     pub source: String,
+    /// The interval of the value, which is a median, if it was measured repeatedly.
+    pub interval: Option<Interval>,
 }
 
 /// The rounds of a measurement.

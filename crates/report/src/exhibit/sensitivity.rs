@@ -22,6 +22,9 @@ pub const FACTORS: [f64; 2] = [0.5, 2.0];
 /// Maximum number of bars: inputs with smaller effects are in the table only.
 const MOST_BARS: usize = 12;
 
+/// The names and values of the rows of a run.
+pub type Rows = Vec<(String, f64)>;
+
 /// A row and how much it changed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
@@ -69,38 +72,47 @@ impl Sensitivity {
     /// The effects of the inputs of `exhibit`. `runs` has the rows (names and values) with each of its inputs, in
     /// its order, multiplied by each of [`FACTORS`].
     #[must_use]
-    pub fn of(exhibit: &Exhibit, runs: &[[Vec<(String, f64)>; 2]]) -> Self {
+    pub fn of(exhibit: &Exhibit, runs: &[[Rows; 2]]) -> Self {
         let rows = &exhibit.rows;
         let printed = rows.iter().find(|row| row.paper.is_some()).or(rows.first());
         let result = exhibit.result.clone().or(printed.map(|row| row.name.clone()));
-        let result = result.unwrap_or_default();
-        let mut effects: Vec<Effect> = exhibit
-            .inputs
-            .iter()
-            .zip(runs)
-            .map(|(input, runs)| {
-                let changes = runs.each_ref().map(|run| {
-                    let new = |row: &str| run.iter().find(|(name, _)| name == row);
-                    let of = |row: &super::Row| {
-                        let (_, new) = new(&row.name)?;
-                        Some(Change { row: row.name.clone(), share: change(row.ours, *new)? })
-                    };
-                    rows.iter().filter_map(of).collect::<Vec<_>>()
-                });
-                let own = |changes: &Vec<Change>| {
-                    changes.iter().find(|change| change.row == result).map(|change| change.share)
+        let rows: Rows = rows.iter().map(|row| (row.name.clone(), row.ours)).collect();
+        Self::new(&exhibit.name, &result.unwrap_or_default(), &rows, &exhibit.inputs, runs)
+    }
+
+    /// The effects of `inputs` on `rows`, the results of the model `figure`, of which `result` is drawn. `runs` has
+    /// the rows with each of the inputs, in their order, multiplied by each of [`FACTORS`]; a run that is not
+    /// possible has no rows.
+    #[must_use]
+    pub fn new(
+        figure: &str,
+        result: &str,
+        rows: &[(String, f64)],
+        inputs: &[Input],
+        runs: &[[Rows; 2]],
+    ) -> Self {
+        let effect = |(input, runs): (&Input, &[Rows; 2])| {
+            let changes = runs.each_ref().map(|run| {
+                let of = |(name, old): &(String, f64)| {
+                    let (_, new) = run.iter().find(|(new, _)| new == name)?;
+                    Some(Change { row: name.clone(), share: change(*old, *new)? })
                 };
-                let most = changes.iter().flatten().filter(|change| change.share.abs() > 1e-9);
-                let most = most.max_by(|a, b| a.share.abs().total_cmp(&b.share.abs()));
-                Effect {
-                    input: input.clone(),
-                    result: changes.each_ref().map(own),
-                    most: most.cloned(),
-                }
-            })
-            .collect();
+                rows.iter().filter_map(of).collect::<Vec<_>>()
+            });
+            let own = |changes: &Vec<Change>| {
+                changes.iter().find(|change| change.row == result).map(|change| change.share)
+            };
+            let most = changes.iter().flatten().filter(|change| change.share.abs() > 1e-9);
+            let most = most.max_by(|a, b| a.share.abs().total_cmp(&b.share.abs()));
+            Effect {
+                input: input.clone(),
+                result: changes.each_ref().map(own),
+                most: most.cloned(),
+            }
+        };
+        let mut effects: Vec<Effect> = inputs.iter().zip(runs).map(effect).collect();
         effects.sort_by(|a, b| b.size().total_cmp(&a.size()));
-        Self { figure: exhibit.name.clone(), result, effects }
+        Self { figure: figure.to_owned(), result: result.to_owned(), effects }
     }
 
     /// The effects as a table.
@@ -137,7 +149,7 @@ impl Sensitivity {
         let shown: Vec<&Effect> =
             self.effects.iter().filter(|effect| effect.size() > 0.0).take(MOST_BARS).collect();
         let of = |n: usize| -> Vec<f64> {
-            shown.iter().map(|effect| 100.0 * effect.result[n].unwrap_or_default()).collect()
+            shown.iter().map(|effect| 100.0 * effect.result[n].unwrap_or(f64::NAN)).collect()
         };
         Plot::new(
             format!("Change of '{}' when one input changes", self.result),

@@ -1,6 +1,6 @@
 //! An [`Exhibit`] as a table and as CSV.
 
-use super::{Bound, Exhibit, How, Kind, Row, Spread};
+use super::{Between, Bound, Exhibit, How, Interval, Kind, Row, Spread};
 use crate::table::{Cell, Column, Table, Tone};
 
 impl Exhibit {
@@ -62,12 +62,14 @@ impl Exhibit {
         let mut table = Table::new("Inputs")
             .column(Column::text("input"))
             .column(Column::number("value"))
+            .column(Column::text("interval"))
             .column(Column::text("obtained"))
             .column(Column::text("source; for fitted inputs, the rows that they were fitted to"));
         for input in &self.inputs {
             table.push([
                 Cell::new(input.name.clone()),
                 Cell::new(decimal(input.value)),
+                Cell::new(input.interval.map_or_else(|| "-".to_owned(), ends)),
                 Cell::new(input.how.name()).tone(Tone::Dim),
                 Cell::new(input.source.clone()),
             ]);
@@ -104,12 +106,16 @@ impl Exhibit {
     pub fn some(&self, wanted: impl Fn(&Row) -> bool) -> Table {
         let rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(row)).collect();
         let is_compared = rows.iter().any(|row| row.paper.is_some());
+        let has_between = rows.iter().any(|row| row.between.is_some());
         let has_rounds = rows.iter().any(|row| row.spread.is_some());
         let mut table = Table::new("").column(Column::text(""));
         if is_compared {
             table = table.column(Column::number(self.against.clone()).unit(self.unit.clone()));
         }
         table = table.column(Column::number("ours").unit(self.unit.clone()));
+        if has_between {
+            table = table.column(Column::text("by intervals of costs"));
+        }
         if is_compared {
             table = table.column(Column::number("deviation"));
         }
@@ -123,6 +129,10 @@ impl Exhibit {
                 cells.push(Cell::new(row.beside()));
             }
             cells.push(Cell::new(decimal(row.ours)));
+            if has_between {
+                let words = |b: Between| format!("{} to {}", decimal(b.low), decimal(b.high));
+                cells.push(Cell::new(row.between.map_or_else(|| "-".to_owned(), words)));
+            }
             if is_compared {
                 cells.push(row.verdict());
             }
@@ -151,6 +161,11 @@ impl Exhibit {
         }
         text
     }
+}
+
+/// An interval, for tables.
+fn ends(interval: Interval) -> String {
+    format!("{} to {}", decimal(interval.low), decimal(interval.high))
 }
 
 /// The rounds of a measurement, for tables.

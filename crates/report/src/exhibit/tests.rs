@@ -45,9 +45,10 @@ fn the_accepted_range_follows_scale_tolerance_and_accept() {
     };
     let within = |more: &str, paper: f64, ours: f64| row(more, paper, ours).rows[0].within.unwrap();
     assert!(within("", -50.0, -54.0) && !within("", -50.0, -56.0), "a negative number");
-    assert!(within("scale = 0.5\ntolerance = 0.2", 10.0, 5.9));
-    assert!(!within("scale = 0.5\ntolerance = 0.2", 10.0, 6.1));
-    assert!(within("accept = [20, 30]", 10.0, 25.0) && !within("accept = [20, 30]", 10.0, 10.0));
+    assert!(within("scale = 0.5\ntolerance = 0.05", 10.0, 5.2));
+    assert!(!within("scale = 0.5\ntolerance = 0.05", 10.0, 5.3));
+    let narrow = "accept = [10.2, 10.8]";
+    assert!(within(narrow, 10.0, 10.5) && !within(narrow, 10.0, 10.0));
     assert!(within("bound = \"above\"", 10.0, 9.5) && !within("bound = \"above\"", 10.0, 8.5));
     assert!(within("tolerance = 0", 0.0, 0.0) && !within("tolerance = 0", 0.0, 1e-9));
     assert!(!within("", 10.0, f64::NAN));
@@ -74,7 +75,8 @@ fn a_number_to_compare_with_may_come_from_the_run() {
 }
 
 fn input(name: &str, how: How) -> Input {
-    Input { name: name.to_owned(), value: 1.0, how, source: format!("source of {name}") }
+    let source = format!("source of {name}");
+    Input { name: name.to_owned(), value: 1.0, how, source, interval: None }
 }
 
 /// Row `a` is within its range in every case, and row `b` is fitted by the file.
@@ -160,4 +162,32 @@ fn the_input_that_moves_the_result_most_is_first() {
     assert_eq!(found.effects[1].result, [Some(0.0), Some(0.0)]);
     let text = found.table().to_text(&crate::Style::plain());
     assert!(text.contains("-50.0 %") && text.contains("+100.0 %"), "{text}");
+}
+
+/// One tolerance for one table: a row may be stricter than its table.
+#[test]
+fn a_row_that_accepts_more_than_its_table_is_refused() {
+    let file = |row: &str| {
+        let head = "name = \"x\"\ntitle = \"\"\npaper = \"\"\nplace = \"\"\ncommand = \"\"\nunit = \"\"\ntolerance = 0.2\n";
+        Spec::parse("x", &format!("{head}[[row]]\nname = \"a\"\n{row}"))
+    };
+    for good in [
+        "paper = 10.0\ntolerance = 0.1",
+        "paper = 10.0\naccept = [8.0, 11.0]",
+        "paper = 10.0\nscale = 0.5\naccept = [4.0, 6.0]",
+        "paper = -10.0\naccept = [-12.0, -8.0]",
+        "paper = 10.0\nbound = \"below\"\ntolerance = 0.0",
+        "accept = [0.0, 100.0]",
+    ] {
+        assert!(file(good).is_ok(), "{good}: {:?}", file(good));
+    }
+    for lax in [
+        "paper = 10.0\ntolerance = 0.3",
+        "paper = 10.0\naccept = [7.9, 11.0]",
+        "paper = 10.0\naccept = [9.0, 12.1]",
+        "paper = 10.0\nscale = 0.5\naccept = [4.0, 6.1]",
+    ] {
+        let told = file(lax).unwrap_err().to_string();
+        assert!(told.contains("row 'a' accepts more"), "{lax}: {told}");
+    }
 }
