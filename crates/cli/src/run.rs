@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
     parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
-    take_over::inherit(&mut parts, &config, running.as_mut());
+    take_over::inherit(&mut parts, &config, running.as_mut())?;
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
         error => bad_input(error),
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
     open::give_up(&config, args, &Wanted::of(&setup), &becomes)?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
-    let yard = take_over::go_on(running, yard, &clock)?;
+    let yard = take_over::go_on(running, &config, yard, &clock)?;
     signals.started();
     let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;
     let handle = yard.handle();
@@ -307,6 +307,10 @@ fn attend(
     }
     let mut reload = Reload::default();
     while !yard.is_done() {
+        if leaving.is_some_and(Leaving::is_frozen) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         let has_left = |announcer: &mut Announcer| announcer.has_left(handle.now());
         let is_over = signals.stop() && announcer.as_mut().is_none_or(has_left);
         let why = if is_over { None } else { gave_up(&yard, agent_runs) };
@@ -322,12 +326,9 @@ fn attend(
             stopped = true;
         }
         if !stopped && let Some(id) = leaving.and_then(Leaving::taken_by) {
-            tracing::info!(process = id, "another process has taken over; this one ends");
             service.taken_by(id);
             reload.cancel();
-            handle.leave();
-            // The routes that it announced are the other process's.
-            announcer.take().into_iter().for_each(std::mem::forget);
+            take_over::leave_to(id, &handle, announcer.take());
             stopped = true;
         }
         service.watch(&handle);

@@ -26,7 +26,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use flowyard_pool::PoolMemory;
@@ -35,6 +35,7 @@ use flowyard_yard::handover::{CoreState, YardState};
 use flowyard_yard::port::Descriptors;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Response;
@@ -95,6 +96,8 @@ pub struct Leaving {
     secret: [u8; 16],
     listeners: Vec<(String, OwnedFd)>,
     pool: Option<PoolMemory>,
+    /// Whether the engine is paused and its state was taken.
+    is_frozen: AtomicBool,
     /// The process that has taken over; 0 if none has.
     taken_by: AtomicU32,
 }
@@ -108,7 +111,15 @@ impl Leaving {
         listeners: Vec<(String, OwnedFd)>,
         pool: Option<PoolMemory>,
     ) -> Self {
-        Self { secret, listeners, pool, taken_by: AtomicU32::new(0) }
+        let (is_frozen, taken_by) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { secret, listeners, pool, is_frozen, taken_by }
+    }
+
+    /// Whether another process is about to take over: the engine must not be changed or stopped now. This lasts for no more
+    /// than some seconds.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen.load(Ordering::Acquire) && self.taken_by().is_none()
     }
 
     /// The ID of the process that has taken over, if one has. The engine is paused then, and must end by
@@ -121,8 +132,12 @@ impl Leaving {
 
 /// Hands `yard` over to the client of this connection, which has asked for that.
 pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io::Result<()> {
-    let peer = socket_peercred(stream)?.pid.as_raw_nonzero().get().unsigned_abs();
+    let peer = socket_peercred(stream)?;
     let refuse = |what: String| reply::<()>(stream, &Response::Error(what));
+    // Members of the control group may use the engine; its sockets and secrets are for its user and root alone.
+    if !peer.uid.is_root() && peer.uid != geteuid() {
+        return refuse("only root and the user of this instance may take over".into());
+    }
     let descriptors = match yard.descriptors() {
         Ok(descriptors) => descriptors,
         Err(error) => return refuse(error.to_string()),
@@ -155,9 +170,13 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
     if !is_next(stream, "freeze\n") {
         return Ok(()); // the new process could not be built, and says why
     }
+    leaving.is_frozen.store(true, Ordering::Release);
     let state = match yard.freeze(DRAINS) {
         Ok(state) => state,
-        Err(error) => return refuse(error.to_string()),
+        Err(error) => {
+            leaving.is_frozen.store(false, Ordering::Release);
+            return refuse(error.to_string());
+        }
     };
     let went = send_state(stream, &state).and_then(|()| {
         stream.set_read_timeout(Some(COMMITS))?;
@@ -167,9 +186,13 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
         reply(stream, &Response::Answer("gone"))
     });
     match &went {
-        Ok(()) => leaving.taken_by.store(peer, Ordering::Release),
+        Ok(()) => {
+            let id = peer.pid.as_raw_nonzero().get().unsigned_abs();
+            leaving.taken_by.store(id, Ordering::Release);
+        }
         Err(error) => {
             yard.resume();
+            leaving.is_frozen.store(false, Ordering::Release);
             tracing::warn!(%error, "the process that was to take over has failed; this one goes on");
         }
     }

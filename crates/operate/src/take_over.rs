@@ -48,6 +48,8 @@ pub struct Running {
     secret: [u8; 16],
     listeners: Vec<(String, OwnedFd)>,
     pool: Option<PoolMemory>,
+    /// The names of its ports, by number.
+    names: Vec<String>,
     /// By the name of a port, its descriptors by core.
     ports: Vec<(String, u16, Descriptors)>,
 }
@@ -81,7 +83,7 @@ impl Running {
                 ports.push((name, core, Descriptors { fds, numbers }));
             }
         }
-        Ok(Self { reader, secret: offer.secret, listeners, pool, ports })
+        Ok(Self { reader, secret: offer.secret, listeners, pool, names: offer.ports, ports })
     }
 
     /// The random bytes that the keys of its tables are derived from.
@@ -101,21 +103,35 @@ impl Running {
         std::mem::take(&mut self.ports)
     }
 
+    /// The names of its ports.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Takes the memory of its pool out.
     pub fn pool(&mut self) -> Option<PoolMemory> {
         self.pool.take()
     }
 
-    /// Lets it pause, and returns its state. It goes on if this value is dropped.
+    /// Lets it pause, and returns its state, in which ports have the numbers that `number` gives to their names. Positions
+    /// of other ports are left out. It goes on if this value is dropped.
     ///
     /// # Errors
     /// Its frames did not leave, or the connection failed.
-    pub fn freeze(mut self) -> Result<(Frozen, YardState), TakeOverError> {
+    pub fn freeze(
+        mut self,
+        number: impl Fn(&str) -> Option<u16>,
+    ) -> Result<(Frozen, YardState), TakeOverError> {
         self.reader.get_mut().write_all(b"freeze\n")?;
         let sizes: Sizes = read(&mut self.reader, DRAINS + Duration::from_secs(40))?;
         let mut state = YardState::default();
         for (ports, bytes) in sizes.cores {
             let work = exactly(&mut self.reader, bytes)?;
+            let here = |(there, position): (u16, Vec<u64>)| {
+                Some((number(self.names.get(usize::from(there))?)?, position))
+            };
+            let ports = ports.into_iter().filter_map(here).collect();
             state.cores.push(Arc::new(CoreState { ports, work }));
         }
         for (kind, bytes) in sizes.control {

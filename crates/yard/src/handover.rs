@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The state of a core that is paused and drained.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CoreState {
-    /// By port, where it has stopped to receive.
+    /// By the number of the port, where it has stopped to receive. Ports may have other numbers in another process.
     pub ports: Vec<(u16, Vec<u64>)>,
     /// The state of the work, in a format that the work defines.
     pub work: Vec<u8>,

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use flowyard_config::Config;
+use flowyard_operate::announce::Announcer;
 use flowyard_operate::control;
 use flowyard_operate::take_over::Running;
-use flowyard_yard::{Clock, Parts, Yard};
+use flowyard_yard::{Clock, Handle, Parts, Yard};
 
 use super::Args;
 use crate::stop::{Stop, bad_input};
@@ -31,21 +32,44 @@ pub(super) fn ask(args: &Args) -> Result<Option<Running>, Stop> {
 }
 
 /// Puts its descriptors into `parts`: ports have those of ports with the same names.
-pub(super) fn inherit(parts: &mut Parts, config: &Config, running: Option<&mut Running>) {
-    let Some(running) = running else { return };
+pub(super) fn inherit(
+    parts: &mut Parts,
+    config: &Config,
+    running: Option<&mut Running>,
+) -> Result<(), Stop> {
+    let Some(running) = running else { return Ok(()) };
     parts.inherited_pool = running.pool();
-    let all = running.ports().into_iter().filter_map(|(name, core, descriptors)| {
-        let number = config.ports().position(|port| *port.name.get_ref() == name)?;
-        Some(((number as u16, core), descriptors))
-    });
+    let missing = running.names().iter().find(|name| number(config, name).is_none());
+    if let (Some(name), true) = (missing, parts.inherited_pool.is_some()) {
+        // The kernel would still write into buffers of the pool that it had for this port.
+        let what = format!(
+            "--take-over: the running instance has a port '{name}', which is not in the configuration; with ports of kind \
+             \"af_xdp\", all must stay: stop that instance and start this configuration instead"
+        );
+        return Err(bad_input(anyhow::anyhow!(what)));
+    }
+    let all = running.ports().into_iter();
+    let all = all.filter_map(|(name, core, fds)| Some(((number(config, &name)?, core), fds)));
     parts.inherited = all.collect();
+    Ok(())
+}
+
+/// The number of the port with this name.
+fn number(config: &Config, name: &str) -> Option<u16> {
+    let at = config.ports().position(|port| port.name.get_ref() == name)?;
+    u16::try_from(at).ok()
 }
 
 /// Lets the running instance stop, and continues with its state.
-pub(super) fn go_on(running: Option<Running>, mut yard: Yard, clock: &Clock) -> Result<Yard, Stop> {
+pub(super) fn go_on(
+    running: Option<Running>,
+    config: &Config,
+    mut yard: Yard,
+    clock: &Clock,
+) -> Result<Yard, Stop> {
     let Some(running) = running else { return Ok(yard) };
     let began = clock();
-    let (frozen, state) = running.freeze().map_err(cannot)?;
+    let (frozen, state) = running.freeze(|name| number(config, name)).map_err(cannot)?;
     yard.go_on(&state, clock()).map_err(cannot)?;
     frozen.commit().map_err(cannot)?;
     let paused_us = clock().saturating_sub(began) / 1000;
@@ -55,6 +79,14 @@ pub(super) fn go_on(running: Option<Running>, mut yard: Yard, clock: &Clock) -> 
 
 fn cannot(error: impl std::error::Error + Send + Sync + 'static) -> Stop {
     Stop::Failed(anyhow::Error::new(error).context("--take-over"))
+}
+
+/// Leaves the engine to the process `id`, which has taken over.
+pub(super) fn leave_to(id: u32, handle: &Handle, announcer: Option<Announcer>) {
+    tracing::info!(process = id, "another process has taken over; this one ends");
+    handle.leave();
+    // The routes that it announced are the other process's.
+    announcer.into_iter().for_each(std::mem::forget);
 }
 
 /// Ends this process without closing what another one uses now: its control socket, ports and programs of the kernel.

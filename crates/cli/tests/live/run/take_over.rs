@@ -224,6 +224,15 @@ fn output<'a>(
     command.stdout(file("out")).stderr(file("err"))
 }
 
+/// The configuration with its two ports in the other order.
+fn swapped(text: &str) -> String {
+    let [head, west, rest] = text.split("[[port]]").collect::<Vec<_>>()[..] else {
+        panic!("not two ports: {text}")
+    };
+    let (east, rest) = rest.split_at(rest.find("[[queue]]").unwrap());
+    format!("{head}[[port]]{east}[[port]]{west}{rest}")
+}
+
 /// Takes over again and again under traffic.
 fn upgrades(plan: Plan) {
     let _alone = alone();
@@ -237,10 +246,13 @@ fn upgrades(plan: Plan) {
     let traffic = Traffic::start(&line);
     let (began, clock) = (traffic.sent(), clock());
     let (mut memory, mut pauses, mut received) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..rounds() {
+    for round in 0..rounds() {
         let before = traffic.sent();
         wait_until("traffic", || traffic.sent() > before + RATE / 20);
         memory.push(process.memory());
+        // Ports have other numbers in every second process.
+        let text = if round % 2 == 0 { swapped(&plan.text()) } else { plan.text() };
+        std::fs::write(process.folder.path().join("y.toml"), text).unwrap();
         let mut next = process.successor(net);
         wait_until("the take-over", || {
             let status = next.child.try_wait().unwrap();

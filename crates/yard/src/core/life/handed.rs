@@ -38,12 +38,13 @@ impl Core {
     /// Continues with the state of another process.
     pub(crate) fn go_on(&mut self, state: &CoreState, now: Nanos) -> Result<(), HandoverError> {
         let Self { entry, server, pool, places, id, .. } = self;
-        for (port, rx) in &mut entry.ports {
-            let position = state.ports.iter().find(|(number, _)| number == port);
-            if !position.is_some_and(|(_, position)| rx.go_on(position, pool)) {
-                let name = &places.ports[usize::from(*port)].name;
+        // Ports that only this process has begin by themselves.
+        for (number, position) in &state.ports {
+            let port = entry.ports.iter_mut().find(|(port, _)| port == number);
+            if !port.is_some_and(|(_, rx)| rx.go_on(position, pool)) {
+                let name = places.ports.get(usize::from(*number)).map_or("", |port| &port.name);
                 let what = format!(
-                    "port {name} cannot go on on core {id} where the other process stopped"
+                    "port '{name}' cannot go on on core {id} where the running process stopped"
                 );
                 return Err(HandoverError::Unfit(what));
             }
