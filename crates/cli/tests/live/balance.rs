@@ -11,6 +11,7 @@ mod checks;
 mod cluster;
 mod document;
 mod etcd;
+mod examples;
 mod hard;
 mod health;
 mod load;
@@ -37,6 +38,7 @@ flowyard_testkit::tests! {
     mod cluster,
     mod document,
     mod etcd needs [ETCD, ETCDCTL],
+    mod examples,
     mod hard,
     mod health,
     mod modes,
