@@ -108,6 +108,13 @@ enum Source {
     Other(Arc<dyn Answers>),
 }
 
+impl Source {
+    /// Whether another process has taken over, which answers now.
+    fn has_left(&self) -> bool {
+        matches!(self, Self::Yard(_, Some(leaving)) if leaving.taken_by().is_some())
+    }
+}
+
 /// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
 pub struct Bound {
@@ -213,13 +220,17 @@ impl Bound {
         let stop = Arc::<AtomicBool>::default();
         let (stopped, busy) = (Arc::clone(&stop), Arc::<Busy>::default());
         let accepts = Arc::clone(&listener);
+        listener.set_nonblocking(true)?;
         let accept = move || {
-            for stream in accepts.incoming() {
-                if stopped.load(Ordering::Acquire) {
+            loop {
+                // Two processes have this socket while one takes over from the other: both wake, and one accepts.
+                let _interrupted = poll(&mut [PollFd::new(&*accepts, PollFlags::IN)], None);
+                if stopped.load(Ordering::Acquire) || source.has_left() {
                     return;
                 }
-                match stream {
-                    Ok(stream) => spawn(stream, &source, &busy),
+                match accepts.accept() {
+                    Ok((stream, _)) => spawn(stream, &source, &busy),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => {
                         tracing::warn!(%error, "the control socket could not accept a connection");
                         thread::sleep(Duration::from_millis(100));
