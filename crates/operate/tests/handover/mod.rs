@@ -229,7 +229,16 @@ fn an_engine_goes_on_if_the_other_side_ends() {
     let sender = traffic(&world, &stop);
     let engine = Engine::first(&world, &path);
     for step in 0..3 {
-        let other = Other::ask(&path).unwrap();
+        // The engine may not have noticed yet that the other side of the attempt before has gone.
+        let mut asked = None;
+        until("an answer", || {
+            asked = match Other::ask(&path) {
+                Err(error) if error.to_string().contains("in progress") => None,
+                asked => Some(asked.unwrap()),
+            };
+            asked.is_some()
+        });
+        let other = asked.unwrap();
         if step > 0 {
             let frozen = other.freeze(|_| Some(0)).unwrap();
             until("the pause", || engine.leaving.is_frozen());
