@@ -109,11 +109,16 @@ impl Client {
         if answer.is_empty() {
             return Err(gone("it closed the connection".into()));
         }
-        match serde_json::from_slice(&answer) {
-            Ok(Response::Answer(answer)) => Ok(answer),
-            Ok(Response::Error(text)) => Err(ClientError::Refused(text)),
-            Err(error) => Err(gone(error.to_string())),
-        }
+        answer_of(&answer)
+    }
+}
+
+/// The answer in the line of a response.
+pub(crate) fn answer_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, ClientError> {
+    match serde_json::from_slice(line) {
+        Ok(Response::Answer(answer)) => Ok(answer),
+        Ok(Response::Error(text)) => Err(ClientError::Refused(text)),
+        Err(error) => Err(ClientError::Gone(error.to_string())),
     }
 }
 

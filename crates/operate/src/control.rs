@@ -11,7 +11,7 @@
 //! removes the socket.
 
 use std::fs::DirBuilder;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -287,7 +287,7 @@ fn spawn(stream: UnixStream, source: &Source, busy: &Arc<Busy>) {
             "the control socket has too many connections ({MOST}); close one: end a 'flowyard top' or 'flowyard trace' \
              that is not needed"
         );
-        let _gone = reply::<()>(&stream, &Response::Error(text));
+        let _gone = Response::<()>::Error(text).send(&stream);
         return;
     }
     let (source, connection) = (source.clone(), Arc::clone(busy));
@@ -314,7 +314,7 @@ fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()>
             let text = format!(
                 "the request is too long; write one line of JSON of at most {LONGEST} bytes"
             );
-            return reply::<()>(stream, &Response::Error(text));
+            return Response::<()>::Error(text).send(stream);
         }
         match serde_json::from_slice(&line) {
             Ok(request) => match source {
@@ -326,7 +326,7 @@ fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()>
             },
             Err(error) => {
                 let text = format!("{error}; a request is one line such as {{\"ask\":\"queues\"}}");
-                reply::<()>(stream, &Response::Error(text))?;
+                Response::<()>::Error(text).send(stream)?;
             }
         }
     }
@@ -411,21 +411,15 @@ fn is_closed(stream: &UnixStream) -> bool {
 fn either<T: Serialize>(stream: &UnixStream, answer: Result<T, String>) -> io::Result<()> {
     match answer {
         Ok(answer) => good(stream, answer),
-        Err(text) => reply::<()>(stream, &Response::Error(text)),
+        Err(text) => Response::<()>::Error(text).send(stream),
     }
 }
 
 fn taken(stream: &UnixStream, what: &str) -> io::Result<()> {
     let text = format!("another {what} is in progress; wait until it has ended");
-    reply::<()>(stream, &Response::Error(text))
+    Response::<()>::Error(text).send(stream)
 }
 
 fn good<T: Serialize>(stream: &UnixStream, answer: T) -> io::Result<()> {
-    reply(stream, &Response::Answer(answer))
-}
-
-fn reply<T: Serialize>(mut stream: &UnixStream, response: &Response<T>) -> io::Result<()> {
-    let mut line = serde_json::to_vec(response)?;
-    line.push(b'\n');
-    stream.write_all(&line)
+    Response::Answer(answer).send(stream)
 }

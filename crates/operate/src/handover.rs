@@ -58,10 +58,10 @@ pub(crate) struct Offer {
     pub(crate) version: u32,
     /// The random bytes that the keys of its tables are derived from.
     pub(crate) secret: [u8; 16],
-    /// The listening sockets, by name; their descriptors come first.
-    pub(crate) listeners: Vec<String>,
+    /// The names of its listening sockets, and of the interface of routes to VIPs; their descriptors come first.
+    pub(crate) named: Vec<String>,
     /// The number of buffers of its pool, and the bytes of each, if it has lent some to the kernel. The descriptor of the
-    /// memory comes behind those of the listening sockets.
+    /// memory comes behind the named ones.
     pub(crate) pool: Option<(u64, u64)>,
     /// The ports of each core.
     pub(crate) cores: Vec<Vec<OfferedPort>>,
@@ -94,7 +94,7 @@ pub(crate) struct Sizes {
 #[derive(Debug)]
 pub struct Leaving {
     secret: [u8; 16],
-    listeners: Vec<(String, OwnedFd)>,
+    named: Vec<(String, OwnedFd)>,
     pool: Option<PoolMemory>,
     /// Whether the engine is paused and its state was taken.
     is_frozen: AtomicBool,
@@ -103,16 +103,16 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// `secret`: the random bytes that the keys of its tables are derived from. `listeners`: the sockets on which it
-    /// listens, by name. `pool`: the memory of its pool, if that can be shared.
+    /// `secret`: the random bytes that the keys of its tables are derived from. `named`: its listening
+    /// sockets, and the interface of routes to VIPs, by name. `pool`: the memory of its pool, if that can be shared.
     #[must_use]
     pub const fn new(
         secret: [u8; 16],
-        listeners: Vec<(String, OwnedFd)>,
+        named: Vec<(String, OwnedFd)>,
         pool: Option<PoolMemory>,
     ) -> Self {
         let (is_frozen, taken_by) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { secret, listeners, pool, is_frozen, taken_by }
+        Self { secret, named, pool, is_frozen, taken_by }
     }
 
     /// Whether another process is about to take over: the engine must not be changed or stopped now. This lasts for no more
@@ -133,7 +133,7 @@ impl Leaving {
 /// Hands `yard` over to the client of this connection, which has asked for that.
 pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io::Result<()> {
     let peer = socket_peercred(stream)?;
-    let refuse = |what: String| reply::<()>(stream, &Response::Error(what));
+    let refuse = |what: String| Response::<()>::Error(what).send(stream);
     // Members of the control group may use the engine; its sockets and secrets are for its user and root alone.
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return refuse("only root and the user of this instance may take over".into());
@@ -150,12 +150,12 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
     let offer = Offer {
         version: VERSION,
         secret: leaving.secret,
-        listeners: leaving.listeners.iter().map(|(name, _)| name.clone()).collect(),
+        named: leaving.named.iter().map(|(name, _)| name.clone()).collect(),
         pool: leaving.pool.as_ref().map(|pool| (pool.frames, pool.bytes)),
         cores: descriptors.iter().map(|core| core.iter().map(one).collect()).collect(),
         ports: yard.places().ports.iter().map(|port| port.name.clone()).collect(),
     };
-    reply(stream, &Response::Answer(offer))?;
+    Response::Answer(offer).send(stream)?;
     stream.set_read_timeout(Some(PREPARES))?;
     // The kernel discards descriptors that arrive together with the end of what a plain read returns.
     if !is_next(stream, "descriptors\n") {
@@ -163,12 +163,12 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
     }
     let ports = descriptors.iter().flat_map(|core| core.iter()).flat_map(|(_, one)| &one.fds);
     let pool = leaving.pool.iter().map(|pool| &pool.file);
-    let own = leaving.listeners.iter().map(|(_, fd)| fd).chain(pool);
+    let own = leaving.named.iter().map(|(_, fd)| fd).chain(pool);
     let all: Vec<_> = own.chain(ports).map(AsFd::as_fd).collect();
     send_fds(stream, &all)?;
     drop(descriptors);
     if !is_next(stream, "freeze\n") {
-        return Ok(()); // the new process could not be built, and says why
+        return Ok(()); // the new process could not be built, and prints the reason
     }
     leaving.is_frozen.store(true, Ordering::Release);
     let state = match yard.freeze(DRAINS) {
@@ -183,7 +183,7 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
         if !is_next(stream, "commit\n") {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        reply(stream, &Response::Answer("gone"))
+        Response::Answer("gone").send(stream)
     });
     match &went {
         Ok(()) => {
@@ -203,12 +203,6 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
 fn is_next(mut stream: &UnixStream, word: &str) -> bool {
     let mut got = vec![0; word.len()];
     stream.read_exact(&mut got).is_ok() && got == word.as_bytes()
-}
-
-fn reply<T: Serialize>(mut stream: &UnixStream, response: &Response<T>) -> io::Result<()> {
-    let mut line = serde_json::to_vec(response)?;
-    line.push(b'\n');
-    stream.write_all(&line)
 }
 
 /// Sends descriptors, with a byte for each message.
@@ -231,7 +225,7 @@ fn send_state(mut stream: &UnixStream, state: &YardState) -> io::Result<()> {
         cores: state.cores.iter().map(core).collect(),
         control: state.control.iter().map(control).collect(),
     };
-    reply(stream, &Response::Answer(sizes))?;
+    Response::Answer(sizes).send(stream)?;
     state.cores.iter().try_for_each(|core| stream.write_all(&core.work))?;
     state.control.iter().try_for_each(|(_, state)| stream.write_all(state))
 }

@@ -8,6 +8,8 @@
 //! A field whose name ends in `at_s` or `since_s` is a time in seconds since the engine was started.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -157,6 +159,15 @@ pub enum Response<T> {
     Answer(T),
     /// The request was refused: what is wrong, and how to fix it.
     Error(String),
+}
+
+impl<T: Serialize> Response<T> {
+    /// Sends it as one line.
+    pub(crate) fn send(&self, mut stream: &UnixStream) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        stream.write_all(&line)
+    }
 }
 
 /// Counters of all cores.

@@ -15,9 +15,9 @@ use flowyard_yard::handover::{CoreState, YardState};
 use flowyard_yard::port::Descriptors;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, answer_of};
 use crate::handover::{AT_ONCE, COMMITS, DRAINS, Offer, OfferedPort, Sizes, VERSION};
-use crate::protocol::{Request, Response};
+use crate::protocol::Request;
 
 /// The most bytes of a state: no more than the connections of a large balancer need.
 const LARGEST: u64 = 64 << 30;
@@ -46,7 +46,7 @@ pub enum TakeOverError {
 pub struct Running {
     reader: BufReader<UnixStream>,
     secret: [u8; 16],
-    listeners: Vec<(String, OwnedFd)>,
+    named: Vec<(String, OwnedFd)>,
     pool: Option<PoolMemory>,
     /// The names of its ports, by number.
     names: Vec<String>,
@@ -67,11 +67,11 @@ impl Running {
         }
         let reader = client.into_reader();
         let of_ports: usize = offer.cores.iter().flatten().map(|port| port.fds).sum();
-        let count = offer.listeners.len() + usize::from(offer.pool.is_some()) + of_ports;
+        let count = offer.named.len() + usize::from(offer.pool.is_some()) + of_ports;
         reader.get_ref().write_all(b"descriptors\n")?;
         let mut fds = receive_fds(reader.get_ref(), count)?.into_iter();
-        let names = offer.listeners.into_iter();
-        let listeners = names.map_while(|name| Some((name, fds.next()?))).collect();
+        let names = offer.named.into_iter();
+        let named = names.map_while(|name| Some((name, fds.next()?))).collect();
         let pool = offer
             .pool
             .and_then(|(frames, bytes)| Some(PoolMemory { file: fds.next()?, frames, bytes }));
@@ -83,7 +83,7 @@ impl Running {
                 ports.push((name, core, Descriptors { fds, numbers }));
             }
         }
-        Ok(Self { reader, secret: offer.secret, listeners, pool, names: offer.ports, ports })
+        Ok(Self { reader, secret: offer.secret, named, pool, names: offer.ports, ports })
     }
 
     /// The random bytes that the keys of its tables are derived from.
@@ -92,10 +92,10 @@ impl Running {
         self.secret
     }
 
-    /// Takes the listening socket with this name out.
-    pub fn listener(&mut self, name: &str) -> Option<OwnedFd> {
-        let at = self.listeners.iter().position(|(one, _)| one == name)?;
-        Some(self.listeners.swap_remove(at).1)
+    /// Takes the descriptor with this name out.
+    pub fn descriptor(&mut self, name: &str) -> Option<OwnedFd> {
+        let at = self.named.iter().position(|(one, _)| one == name)?;
+        Some(self.named.swap_remove(at).1)
     }
 
     /// Takes the descriptors of all ports out, with the names of the ports and the cores.
@@ -170,11 +170,7 @@ fn read<T: serde::de::DeserializeOwned>(
     if reader.read_until(b'\n', &mut line)? == 0 {
         return Err(ClientError::Gone("it closed the connection".into()).into());
     }
-    match serde_json::from_slice(&line) {
-        Ok(Response::Answer(answer)) => Ok(answer),
-        Ok(Response::Error(text)) => Err(ClientError::Refused(text).into()),
-        Err(error) => Err(ClientError::Gone(error.to_string()).into()),
-    }
+    Ok(answer_of(&line)?)
 }
 
 fn exactly(reader: &mut impl Read, bytes: u64) -> io::Result<Vec<u8>> {

@@ -10,6 +10,7 @@
 //! Thread-safety: one core writes a board; any thread reads it. The values of a board are not read at one
 //! instant: while frames move, counters of different cores may be some ticks apart.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::port::Received;
@@ -413,6 +414,16 @@ impl Default for Board {
             drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
         }
     }
+}
+
+/// Whether frames in + copies = frames out + drops, by the counters that cores have published.
+pub(crate) fn are_drained(boards: &[Arc<Board>]) -> bool {
+    let sum = |sum: Counters, board: &Arc<Board>| sum.plus(&board.read());
+    let total = boards.iter().fold(Counters::default(), sum);
+    // Acquire, and then the copies: those of every frame that was counted out above.
+    fence(Ordering::Acquire);
+    let copies: u64 = boards.iter().map(|board| board.copies()).sum();
+    total.rx_frames + copies == total.tx_frames + total.drops.total()
 }
 
 impl Board {

@@ -19,7 +19,7 @@ mod outcome;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -29,7 +29,7 @@ use flowyard_frame::Nanos;
 use crate::blueprint::Idle;
 use crate::control::ControlPlane;
 use crate::core::{Core, Tick};
-use crate::counters::{Board, Counters};
+use crate::counters::{Board, Counters, are_drained};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
@@ -387,12 +387,7 @@ impl Shared {
         if self.ended.load(Ordering::Acquire) < self.boards.len() {
             return false;
         }
-        let sum = |sum: Counters, board: &Arc<Board>| sum.plus(&board.read());
-        let total = self.boards.iter().fold(Counters::default(), sum);
-        // Acquire, and then the copies: those of every frame that was counted out above.
-        fence(Ordering::Acquire);
-        let copies: u64 = self.boards.iter().map(|board| board.copies()).sum();
-        total.rx_frames + copies == total.tx_frames + total.drops.total() || self.gives_up(quiet)
+        are_drained(&self.boards) || self.gives_up(quiet)
     }
 
     /// Whether a core that has been idle for `quiet` nanoseconds waits for a core that died.

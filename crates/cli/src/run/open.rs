@@ -48,7 +48,7 @@ impl Open {
         mut running: Option<&mut Running>,
     ) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
-        let mut inherited = |name: &str| running.as_mut().and_then(|it| it.listener(name));
+        let mut inherited = |name: &str| running.as_mut().and_then(|it| it.descriptor(name));
         let path = args.control.clone().or_else(|| control::default_path(&args.config));
         let adopted = inherited(CONTROL).zip(path);
         let control = match args.control.as_deref() {
@@ -140,16 +140,16 @@ fn leaving(
     metrics: Option<&Metrics>,
     Handed { config, secret, pool, routes }: Handed<'_>,
 ) -> io::Result<Arc<Leaving>> {
-    let mut listeners = vec![(CONTROL.to_owned(), bound.duplicate()?)];
+    let mut named = vec![(CONTROL.to_owned(), bound.duplicate()?)];
     if let (Some(routes), Some(name)) = (routes, of_routes(config)) {
-        listeners.push((name, routes.duplicate()?));
+        named.push((name, routes.duplicate()?));
     }
     if let Some(metrics) = metrics
         && let Some(fd) = metrics.duplicate()?
     {
-        listeners.push((metrics.address().to_string(), fd));
+        named.push((metrics.address().to_string(), fd));
     }
-    Ok(Arc::new(Leaving::new(secret, listeners, pool)))
+    Ok(Arc::new(Leaving::new(secret, named, pool)))
 }
 
 /// The control socket of the arguments cannot be opened: wrong use, unless descriptors, memory or the disk are
@@ -181,7 +181,7 @@ pub(super) fn routes(
         return Err(bad_input(config.error(span, what, "leave out the one or the other")));
     }
     let (name, table) = (announce.interface.get_ref(), *announce.table.get_ref());
-    let inherited = running.and_then(|running| running.listener(&of_routes(config)?));
+    let inherited = running.and_then(|running| running.descriptor(&of_routes(config)?));
     let opened = match inherited {
         Some(tun) => Routes::adopt(tun, name, table),
         None => Routes::open(name, table),

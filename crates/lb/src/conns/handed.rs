@@ -1,8 +1,7 @@
 //! Entries for another process, and from one.
 //!
 //! An entry keeps its state, the rest of its time, its local port, and the progress of its PROXY header. Marks of
-//! adapters are left out. Entries that are not established keep the
-//! order of their deadlines.
+//! adapters are left out. Entries that are not established keep the order of their deadlines.
 
 use flowyard_frame::Nanos;
 use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
@@ -11,7 +10,7 @@ use super::conn::{OFFERED, TWO_WAY};
 use super::key::ConnKey;
 use super::ports::spread;
 use super::state::State;
-use super::{Conns, Owner, wheel};
+use super::{Conn, Conns, Owner, wheel};
 
 impl Conns {
     /// Writes all entries that are not expired.
@@ -38,9 +37,9 @@ impl Conns {
         }
     }
 
-    /// Enters what [`Conns::hand_over`] has written into this table, which is empty. `place` gets the ID of a backend there, and whether the
-    /// entry counts among its connections, and gives the ID and the number of the service here. Returns how many entries were entered, and how many were left out because their backend is not known
-    /// or the table is full.
+    /// Enters what [`Conns::hand_over`] has written into this table, which is empty. `place` gets the ID of a backend there
+    /// and gives its ID and the number of its service here. `entered` gets each entry. Returns how many entries were entered,
+    /// and how many were left out because their backend is not known or the table is full.
     ///
     /// # Errors
     /// The bytes are not those of entries.
@@ -49,7 +48,8 @@ impl Conns {
         reader: &mut Reader<'_>,
         seed: u64,
         now: Nanos,
-        mut place: impl FnMut(u32, bool) -> Option<(u32, u16)>,
+        place: impl Fn(u32) -> Option<(u32, u16)>,
+        mut entered: impl FnMut(&Conn),
     ) -> Result<(u64, u64), BadState> {
         let (mut taken, mut left) = (0, 0);
         for _ in 0..reader.number()? {
@@ -64,7 +64,7 @@ impl Conns {
             let reply = u32::from_ne_bytes(reader.array()?);
             let mac: [u8; 6] = reader.array()?;
             let is_counted = port != 0 || address == 0;
-            let Some((backend, service)) = place(u32::from_ne_bytes(backend), is_counted) else {
+            let Some((backend, service)) = place(u32::from_ne_bytes(backend)) else {
                 left += 1;
                 continue;
             };
@@ -91,6 +91,7 @@ impl Conns {
                 (conn.port, conn.address) = (port, address);
                 self.ends[slot as usize].reply = reply;
             }
+            entered(&self.slots[slot as usize]);
             taken += 1;
         }
         Ok((taken, left))

@@ -29,13 +29,13 @@ impl Balance {
         self.neighbours.take_over(&mut reader, now)?;
         let places = self.hub.inherited();
         let Some(mut conns) = self.table(self.core) else { return Ok(()) };
-        let taken = conns.take_over(&mut reader, self.plan.seed(), now, |backend, is_counted| {
-            let (id, service) = places.get(&backend).copied()?;
-            let target = self.plan.target(id)?;
-            if is_counted {
+        let plan = &self.plan;
+        let place =
+            |backend| places.get(&backend).copied().filter(|(id, _)| plan.target(*id).is_some());
+        let taken = conns.take_over(&mut reader, plan.seed(), now, place, |conn| {
+            if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
                 target.count(true);
             }
-            Some((id, service))
         });
         let (taken, left) = taken?;
         drop(conns);

@@ -128,8 +128,8 @@ struct Engine {
 
 impl Engine {
     fn serve(running: Running, bound: Bound) -> Self {
-        let listeners = vec![("control".to_owned(), bound.duplicate().unwrap())];
-        let leaving = Arc::new(Leaving::new(SECRET, listeners, running.pool().memory()));
+        let named = vec![("control".to_owned(), bound.duplicate().unwrap())];
+        let leaving = Arc::new(Leaving::new(SECRET, named, running.pool().memory()));
         let control = bound.serve_until(running.handle(), Arc::clone(&leaving)).unwrap();
         Self { running, control, leaving }
     }
@@ -143,7 +143,7 @@ impl Engine {
     fn next(world: &Arc<World>, path: &Path) -> Self {
         let mut other = Other::ask(path).unwrap();
         assert_eq!((other.secret(), other.names()), (SECRET, &["west".into(), "east".into()][..]));
-        let bound = Bound::adopt(other.listener("control").unwrap(), path);
+        let bound = Bound::adopt(other.descriptor("control").unwrap(), path);
         let offered = other.ports();
         let [(name, 0, Descriptors { fds, numbers })] = &offered[..] else { panic!("{offered:?}") };
         assert_eq!((&**name, fds.len(), &numbers[..]), ("west", 1, &[60, 4096][..]));

@@ -1,11 +1,10 @@
 //! A running engine is paused and its state taken, for another process: see [`crate::handover`].
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
-use crate::counters::Board;
+use crate::counters::are_drained;
 use crate::handover::{CoreState, HandoverError, YardState};
 use crate::mail::Message;
 use crate::port::CorePorts;
@@ -61,7 +60,7 @@ impl Handle {
             if let Some(core) = alive.iter().position(Option::is_none) {
                 return Err(HandoverError::Silent(core));
             }
-            if self.is_drained()
+            if are_drained(&self.boards)
                 && let Some(cores) = self.states()?
             {
                 let now = self.now();
@@ -87,19 +86,6 @@ impl Handle {
             Err(HandoverError::Busy(_)) => Ok(None),
             states => states.map(Some),
         }
-    }
-
-    /// Whether frames in + copies = frames out + drops, by the counters that cores have published.
-    fn is_drained(&self) -> bool {
-        let out = |board: &Arc<Board>| {
-            let counters = board.read();
-            counters.tx_frames + counters.drops.total()
-        };
-        // What has left is read first, as of `run::Shared::is_over`.
-        let went: u64 = self.boards.iter().map(out).sum();
-        fence(Ordering::Acquire);
-        let came = |board: &Arc<Board>| board.read().rx_frames + board.copies();
-        went == self.boards.iter().map(came).sum::<u64>()
     }
 
     /// Ends the threads of all cores, which leave their ports open: another process has taken over.

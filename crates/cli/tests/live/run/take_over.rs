@@ -311,14 +311,19 @@ fn af_xdp_ports_of_several_cores_are_taken_over_without_loss() {
     upgrades(Plan { cores: 2, ..Plan::of(Kind::Xdp) });
 }
 
-fn a_configuration_that_does_not_fit_leaves_the_running_process_alone() {
-    let _alone = alone();
-    let plan = Plan::of(Kind::Packet);
-    let line = Line::new(plan);
-    let process = Process::start(line.yard(), &plan.text());
+/// A process with AF_PACKET ports on one core, under traffic.
+fn started() -> (Line, Process, Traffic) {
+    let line = Line::new(Plan::of(Kind::Packet));
+    let process = Process::start(line.yard(), &line.plan.text());
     line.ping(ips()[0], "");
     let traffic = Traffic::start(&line);
-    let other = Plan { cores: 2, ..plan }.text();
+    (line, process, traffic)
+}
+
+fn a_configuration_that_does_not_fit_leaves_the_running_process_alone() {
+    let _alone = alone();
+    let (line, process, traffic) = started();
+    let other = Plan { cores: 2, ..line.plan }.text();
     std::fs::write(process.folder.path().join("y.toml"), other).unwrap();
     let mut refused = process.successor(line.yard());
     let mut status = None;
@@ -341,11 +346,7 @@ fn a_configuration_that_does_not_fit_leaves_the_running_process_alone() {
 fn a_process_that_dies_while_it_takes_over_leaves_the_running_one_alone() {
     use std::io::{BufRead, BufReader, Read, Write};
     let _alone = alone();
-    let plan = Plan::of(Kind::Packet);
-    let line = Line::new(plan);
-    let process = Process::start(line.yard(), &plan.text());
-    line.ping(ips()[0], "");
-    let traffic = Traffic::start(&line);
+    let (_line, process, traffic) = started();
     for _ in 0..rounds() {
         let path = process.folder.path().join("sock");
         let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();

@@ -91,6 +91,24 @@ fn connections_of_backends_that_are_gone_are_placed_again() {
 }
 
 #[test]
+fn connections_without_room_are_not_counted() {
+    let (old_hub, mut old) = group(vec![web(Mode::Dsr, &[1, 2])], 1);
+    for client in 0..100 {
+        balance(&mut old[0], &segment(client, FlowKey::SYN));
+        balance(&mut old[0], &segment(client, FlowKey::ACK));
+    }
+    let state = states(&old_hub, &old, 5);
+    let hub = Arc::new(Hub::new(Control::new(vec![web(Mode::Dsr, &[1, 2])], 251, 7).unwrap()));
+    let settings = BalanceSettings { connections: 32, ..settings() };
+    let mut new = Balance::group(&hub, 1, &settings);
+    go_on(&hub, &mut new, &state, 5);
+    let active: u32 = hub.states()[0].backends.iter().map(|backend| backend.active).sum();
+    let held = hub.occupancy()[0].connections;
+    assert!((1..=32).contains(&held), "{held}");
+    assert_eq!(active as usize, held);
+}
+
+#[test]
 fn the_states_of_backends_are_taken_over() {
     let checked = |backends: &[u8]| {
         let mut web = web(Mode::Dnat, backends);
