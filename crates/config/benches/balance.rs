@@ -76,6 +76,7 @@ fn settings(connections: usize, opening_most: usize) -> BalanceSettings {
         pass: vec![None],
         places: Vec::new(),
         neighbour_fresh: 0,
+        replicated: 0,
         secret: Secret::FIXED,
     }
 }

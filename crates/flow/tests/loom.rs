@@ -1,4 +1,4 @@
-//! All interleavings, up to a number of preemptions, of cores that share a directory of their tables.
+//! All interleavings, up to a number of preemptions, of cores that share a directory of their tables, or read a replica.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p flowyard-flow --release --test loom
@@ -9,7 +9,7 @@
 
 #![cfg(loom)]
 
-use flowyard_flow::table::{Directory, Listed};
+use flowyard_flow::table::{Directory, Listed, Replica};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -117,5 +117,37 @@ fn words_and_counts_are_those_of_the_entries_that_stay() {
         tables.remove(2, 1);
         tables.remove(3, 0);
         assert!(tables.lists_nothing());
+    });
+}
+
+/// A core reads while another thread replaces an entry of its set and extends it. It finds the value of its hash or nothing,
+/// and an entry that is only extended it finds at any time.
+#[test]
+fn a_reader_of_a_replica_never_gets_the_value_of_another_hash() {
+    check(3, || {
+        let replica = Arc::new(Replica::new(0, 0)); // one set of one entry
+        replica.put(0x11 << 40, 1, 0, 10);
+        let reader = thread::spawn({
+            let replica = Arc::clone(&replica);
+            move || {
+                assert!([None, Some(1)].contains(&replica.get(0x11 << 40, 5)));
+                assert!([None, Some(2), Some(3)].contains(&replica.get(0x22 << 40, 5)));
+            }
+        });
+        replica.put(0x22 << 40, 2, 0, 10);
+        replica.put(0x22 << 40, 3, 0, 0); // a second value, which has another check
+        replica.put(0x22 << 40, 2, 0, 10);
+        reader.join().unwrap();
+    });
+    check(3, || {
+        let replica = Arc::new(Replica::new(0, 0));
+        replica.put(0x11 << 40, 1, 0, 10);
+        let reader = thread::spawn({
+            let replica = Arc::clone(&replica);
+            move || assert_eq!(replica.get(0x11 << 40, 5), Some(1))
+        });
+        replica.put(0x11 << 40, 1, 5, 10);
+        replica.put(0x11 << 40, 1, 6, 10);
+        reader.join().unwrap();
     });
 }

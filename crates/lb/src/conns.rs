@@ -36,6 +36,7 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod beside;
 mod conn;
+mod copied;
 mod fronted;
 mod handed;
 mod index;
@@ -50,6 +51,7 @@ mod wheel;
 
 use conn::{ANSWERED, NONE, STATE, TWO_WAY, UNESTABLISHED};
 pub use conn::{Conn, LocalPort, Progress};
+pub(crate) use copied::Copied;
 use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;

@@ -67,6 +67,7 @@ impl Control {
             services: Vec::new(),
             fronts: Fronts::default(),
             targets: Vec::new(),
+            identities: Vec::new(),
         });
         let mut control = Self {
             services: Vec::new(),

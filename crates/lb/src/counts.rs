@@ -52,6 +52,7 @@ pub struct Counts(Box<[Cell]>);
 #[repr(align(128))]
 pub struct Cell {
     connections: AtomicU64,
+    resumed: AtomicU64,
     passed_over: AtomicU64,
     ambiguous: AtomicU64,
     in_packets: AtomicU64,
@@ -69,6 +70,8 @@ pub struct Cell {
 pub struct Sum {
     /// Connections that were opened.
     pub connections: u64,
+    /// Connections that another machine has had before, as it has reported.
+    pub resumed: u64,
     /// New connections that the backend did not get because it had reached its limit.
     pub passed_over: u64,
     /// New connections that the backend did not get, because it could not tell them apart from one of another service; and
@@ -124,6 +127,11 @@ impl Cell {
     #[inline]
     pub fn connection(&self) {
         add(&self.connections, 1);
+    }
+
+    /// Counts a connection that another machine has had.
+    pub fn resumed(&self) {
+        add(&self.resumed, 1);
     }
 
     /// Counts a new connection that the backend did not get because of its limit.
@@ -184,6 +192,7 @@ impl Cell {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Sum {
             connections: load(&self.connections),
+            resumed: load(&self.resumed),
             passed_over: load(&self.passed_over),
             ambiguous: load(&self.ambiguous),
             in_packets: load(&self.in_packets),
@@ -210,6 +219,7 @@ impl Sum {
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.connections += other.connections;
+        self.resumed += other.resumed;
         self.passed_over += other.passed_over;
         self.ambiguous += other.ambiguous;
         self.in_packets += other.in_packets;

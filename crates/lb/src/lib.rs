@@ -36,3 +36,4 @@ pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};
+pub use work::{Replicated, Scan, seconds};

@@ -50,6 +50,8 @@ pub struct Plan {
     pub(crate) fronts: Fronts,
     /// Indexed by the low bits of a backend's ID.
     pub(crate) targets: Vec<Option<Target>>,
+    /// The identity of each target and its index, sorted.
+    pub(crate) identities: Vec<(u64, u32)>,
 }
 
 /// The addresses of all services. Both lists are sorted by address, protocol and first port.
@@ -108,6 +110,8 @@ pub struct Table {
 pub struct Target {
     /// Identifies the backend in all plans; see the head of this file.
     pub id: u32,
+    /// Identifies the backend on all machines, by its service, name, address and port: 1 to `Replica::MOST`.
+    pub identity: u64,
     /// The index of its service in the plan.
     pub service: u16,
     /// Its index in the service.
@@ -200,6 +204,13 @@ impl Plan {
         let place = id & ((1 << PLACE_BITS) - 1);
         let target = self.targets.get(place as usize)?.as_ref()?;
         (target.id == id).then_some(target)
+    }
+
+    /// The backend with this identity.
+    #[must_use]
+    pub fn identified(&self, identity: u64) -> Option<&Target> {
+        let at = self.identities.binary_search_by_key(&identity, |(identity, _)| *identity).ok()?;
+        self.targets.get(self.identities[at].1 as usize)?.as_ref()
     }
 
     /// The backends of all services, by index.

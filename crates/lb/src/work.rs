@@ -49,6 +49,7 @@ mod neighbours;
 mod others;
 mod placing;
 mod proxy;
+mod replicate;
 mod rewrite;
 mod strays;
 mod way;
@@ -58,6 +59,7 @@ pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
 pub use locals::{LOCALS, PORTS, ports_for_unestablished};
+pub use replicate::{Report as Replicated, Scan, seconds};
 use way::{Missed, Seen};
 
 impl Work for Balance {

@@ -1,10 +1,13 @@
 //! Builds plans from the configuration and the state of the backends.
 
+use std::hash::Hasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::Choice as MaglevChoice;
+use flowyard_flow::table::{Maglev, Replica};
 use flowyard_frame::Nanos;
+use siphasher::sip::SipHasher24;
 
 use super::state::{Control, Known, name};
 use crate::plan::{Fronts, Plan, Table, Target, keeps, place, turns};
@@ -58,6 +61,7 @@ impl Control {
             for (index, (backend, known)) in (0..).zip(service.backends.iter().zip(&all)) {
                 targets[place(known.id) as usize] = Some(Target {
                     id: known.id,
+                    identity: identity(service, backend),
                     service: number,
                     index,
                     mode: service.mode,
@@ -96,6 +100,10 @@ impl Control {
                 counts: self.totals.get(&service.name).map(|t| Arc::clone(&t.counts)),
             });
         }
+        let all = (0u32..).zip(&targets);
+        let mut identities: Vec<_> =
+            all.filter_map(|(at, t)| Some((t.as_ref()?.identity, at))).collect();
+        identities.sort_unstable();
         self.plan = Arc::new(Plan {
             generation: self.plan.generation + 1,
             entries: self.entries,
@@ -103,6 +111,7 @@ impl Control {
             services: tables,
             fronts,
             targets,
+            identities,
         });
         self.plan()
     }
@@ -129,6 +138,21 @@ impl Control {
 fn lasts(service: &Service, backend: &Backend, is_up: bool, weight: u32) -> bool {
     let keeps_drained = service.persist.is_some_and(|persist| persist.keeps_drained);
     is_up && (weight > 0 || keeps_drained && !backend.backup)
+}
+
+/// The identity of a backend. Machines may run different versions, so it never changes.
+fn identity(service: &Service, backend: &Backend) -> u64 {
+    let mut hasher = SipHasher24::new();
+    for name in [&service.name, &backend.name] {
+        hasher.write_u64((name.len() as u64).to_le());
+        hasher.write(name.as_bytes());
+    }
+    match backend.addr {
+        IpAddr::V4(addr) => hasher.write(&addr.octets()),
+        IpAddr::V6(addr) => hasher.write(&addr.octets()),
+    }
+    hasher.write(&backend.port.map_or(0, u32::from).to_le_bytes());
+    (hasher.finish() & Replica::MOST).max(1)
 }
 
 /// Sets the weights of backups to 0 while another backend has a weight.

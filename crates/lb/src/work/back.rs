@@ -270,10 +270,11 @@ impl Balance {
         let is_stray = match &target.asked {
             Some(asked) => asked.has(hash, self.settings.timeouts.datagrams, now),
             None => {
-                self.strays.has(hash, now)
-                    && plan
-                        .without_entry(target.service, own, hash, now)
-                        .is_some_and(|chosen| chosen.id == target.id)
+                let chosen = || plan.without_entry(target.service, own, hash, now);
+                self.strays.has(hash, now) && chosen().is_some_and(|other| other.id == target.id)
+                    || self
+                        .reported(plan, target.service, hash, now)
+                        .is_some_and(|other| other.id == target.id)
             }
         };
         self.whose.set(is_stray.then_some(target.id));

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_flow::Secret;
-use flowyard_flow::table::Directory;
+use flowyard_flow::table::{Directory, Replica};
 use flowyard_frame::Nanos;
 use flowyard_works::neighbour::{Neighbour, Neighbours, Place};
 use flowyard_yard::front::Front;
@@ -52,6 +52,8 @@ pub struct BalanceSettings {
     pub places: Vec<Place>,
     /// Lifetime of the resolved MAC address of a next hop.
     pub neighbour_fresh: Nanos,
+    /// The number of connections of other machines for which there is room; 0 if connections are not synchronized.
+    pub replicated: usize,
     /// The secret of the tables that no other machine has. It need not be that of the choice of backends.
     pub secret: Secret,
 }
@@ -88,6 +90,8 @@ pub struct Balance {
     /// The local port that is tried next.
     pub(super) next_port: Cell<u32>,
     pub(super) strays: Arc<Strays>,
+    /// The connections that other machines have reported.
+    pub(super) replica: Option<Arc<Replica>>,
     pub(super) settings: BalanceSettings,
     /// The time of the current batch.
     pub(super) now: Nanos,
@@ -145,6 +149,10 @@ impl Balance {
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
         hub.begin(cores, &conns, &settings.pass);
+        let replica = (settings.replicated > 0).then(|| {
+            let new = || Arc::new(Replica::new(settings.replicated, secret.key("replica")));
+            Arc::clone(hub.replica.get_or_init(new))
+        });
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);
@@ -172,6 +180,7 @@ impl Balance {
                 locals: Arc::clone(&locals),
                 next_port: Cell::new(0),
                 strays: Arc::clone(&strays),
+                replica: replica.clone(),
                 settings: settings.clone(),
                 now: 0,
                 allowance: Allowance::default(),

@@ -46,6 +46,15 @@ impl Balance {
         }
     }
 
+    /// Counts a connection of a backend that another machine has had.
+    #[cold]
+    pub(super) fn came_from_another(&self, backend: u32) {
+        let cell = self.plan.target(backend).and_then(|target| target.counts.of(self.core));
+        if let Some(cell) = cell {
+            cell.resumed();
+        }
+    }
+
     /// Counts a new connection that a backend did not get because of its limit.
     #[cold]
     pub(super) fn passed_over(&self, backend: u32) {

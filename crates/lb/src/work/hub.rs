@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::handed::{self, Places};
 use crate::health::Change;
 use crate::{BadService, Conns, Control, Plan, Service, ServiceState, Unknown};
+use flowyard_flow::table::Replica;
 use flowyard_frame::Nanos;
 
 use super::hops::Hops;
@@ -36,6 +37,8 @@ pub struct Hub {
     pass: OnceLock<Vec<Option<u16>>>,
     /// Where the connections of the process belong that this one has taken over from.
     inherited: OnceLock<Arc<Places>>,
+    /// The connections that other machines have reported.
+    pub(super) replica: OnceLock<Arc<Replica>>,
 }
 
 /// The connection table of each core.
@@ -77,6 +80,7 @@ impl Hub {
             reports: Mutex::default(),
             pass: OnceLock::new(),
             inherited: OnceLock::new(),
+            replica: OnceLock::new(),
         }
     }
 

@@ -42,6 +42,12 @@ impl Balance {
     ) -> Missed {
         let state = State::first(key.proto, key.tcp_flags);
         let is_fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
+        if self.replica.is_some()
+            && !(is_fresh && key.proto == proto::TCP)
+            && let Some(target) = self.reported(plan, service, hash, now)
+        {
+            return Missed::Way(self.resumed(target, (conn, hash), state, now));
+        }
         let admission = self.admit(service);
         let new = Newcomer { service, conn, hash, is_fresh, admission, now };
         let persists =
@@ -82,6 +88,21 @@ impl Balance {
             }
             None => self.no(service, DropReason::NoBackend),
         }
+    }
+
+    /// The way of a packet of a connection that another machine has had.
+    #[cold]
+    fn resumed(
+        &self,
+        target: &Target,
+        (conn, hash): (&ConnKey, u64),
+        state: State,
+        now: Nanos,
+    ) -> Way {
+        self.came_from_another(target.id);
+        let seen = Progress { is_answered: true, is_established: true };
+        self.keep(conn, hash, (target, true), (state, seen), now)
+            .unwrap_or_else(|_| Way::without_entry(target.id))
     }
 
     /// The way of a datagram that is placed by itself.

@@ -68,6 +68,7 @@ pub(super) fn settings() -> BalanceSettings {
         pass: vec![Some(50)],
         places: Vec::new(),
         neighbour_fresh: 0,
+        replicated: 0,
         secret: Secret::FIXED,
     }
 }
@@ -334,6 +335,7 @@ mod operate;
 mod persist;
 mod ports;
 mod present;
+mod replicate;
 mod replies;
 mod shared;
 mod unfinished;
