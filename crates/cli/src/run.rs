@@ -46,6 +46,7 @@ mod open;
 mod reload;
 mod signals;
 mod switch;
+mod sync;
 mod take_over;
 mod user;
 
@@ -165,6 +166,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    let synchronization = sync::of(&config)?;
+    parts.control.extend(synchronization.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
     parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     take_over::inherit(&mut parts, &config, running.as_mut())?;
@@ -178,6 +181,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let open = Open::all(&config, args, running.as_mut())?;
     let setup = config.resolve().map_err(bad_input)?;
+    let sync = sync::open(&config, running.as_mut())?;
     let routes = open::routes(&config, args, running.as_mut())?;
     // The last step that needs root.
     let commands = commands.start(open::runner()).map_err(|e| Stop::Failed(e.into()))?;
@@ -189,14 +193,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let handle = yard.handle();
     let may_run_commands = commands.can_run();
     let pool = yard.pool().memory();
-    let handed = open::Handed { config: &config, secret, pool, routes: routes.as_ref() };
+    let handed = open::Handed {
+        config: &config,
+        secret,
+        pool,
+        routes: routes.as_ref(),
+        sync: sync.as_ref(),
+    };
     let serves = open.serve(&handle, handed).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
+        let synchronizer = sync::start(&handle, sync.zip(synchronization.as_ref()))?;
         let announcer = announcer(&handle, &config, routes.zip(announcements))?;
         let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
-        Ok((open, checks, announcer, watcher))
+        Ok((open, (checks, synchronizer), announcer, watcher))
     });
-    let (open, _checks, announcer, _watcher) = match serves {
+    let (open, _threads, announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.

@@ -16,9 +16,11 @@ use super::{CheckKind, Config, ConfigError, WorkKind, cluster, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
 
 mod capacity;
+mod sync;
 mod words;
 
 pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
+pub use sync::SyncConfig;
 pub use words::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
 use words::{DrainedConfig, FullConfig, PersistConfig, QuicConfig};
 
@@ -218,7 +220,7 @@ impl Config {
         self.balance.as_ref()?.get_ref().command_user.as_ref()
     }
 
-    /// How VIPs are announced to a routing daemon, if they are.
+    /// How VIPs are announced; `None` if they are not.
     #[must_use]
     pub fn announce(&self) -> Option<&Spanned<AnnounceConfig>> {
         self.balance.as_ref()?.get_ref().announce.as_ref()
@@ -304,6 +306,10 @@ impl Config {
             pass,
             places: self.places(&balance)?,
             neighbour_fresh: ms(balance.neighbour_ms),
+            replicated: balance
+                .sync
+                .as_ref()
+                .map_or(0, |sync| *sync.get_ref().connections.get_ref()),
             secret: self.secret(),
         })
     }
@@ -359,6 +365,9 @@ pub(crate) fn check(config: &Config) -> Checked {
     secret::check(config, &balance)?;
     if let Some(announce) = &balance.announce {
         check_announce(config, announce.get_ref())?;
+    }
+    if let Some(sync) = &balance.sync {
+        sync::check(config, sync)?;
     }
     let settings = config.balance_settings()?;
     config.check_services()?;

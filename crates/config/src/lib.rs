@@ -66,7 +66,7 @@ mod words;
 mod work;
 
 pub use assemble::BuildError;
-pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig};
+pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig, SyncConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use cluster::{ClusterConfig, Endpoint, Lookup, ProviderKind, Url};
 pub use compose::{Fragment, SERVICES};

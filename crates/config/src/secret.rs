@@ -58,6 +58,7 @@ pub(crate) fn check(config: &Config, balance: &BalanceConfig) -> Checked {
     let at = match &config.cluster {
         Some(cluster) => cluster.span(),
         None if *balance.cluster.get_ref() => balance.cluster.span(),
+        None if let Some(sync) = &balance.sync => sync.span(),
         None => return Ok(()),
     };
     let fix = "write one random number below 2^63 on all machines of the cluster, as the output of \

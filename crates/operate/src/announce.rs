@@ -22,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::sync::Synchronization;
 use flowyard_config::AnnounceConfig;
 use flowyard_frame::Nanos;
 use flowyard_lb::{Hub, ServiceState};
@@ -60,6 +61,8 @@ pub trait RouteTable: Send {
 pub enum Why {
     /// The instance has started only now.
     Starting,
+    /// The connections of other nodes are still arriving.
+    Synchronizing,
     /// No service of the VIP has a backend for new connections.
     NoBackend,
     /// The operator has withdrawn all VIPs.
@@ -78,6 +81,7 @@ impl Why {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Starting => "the instance has just started",
+            Self::Synchronizing => "the connections of other nodes are still arriving",
             Self::NoBackend => "no service of this address has a backend for new connections",
             Self::Withdrawn => "withdrawn by 'flowyard lb withdraw'",
             Self::Silent => "a core does not answer",
@@ -176,6 +180,8 @@ impl Announcements {
 struct Facts {
     /// How long the cores have been running.
     age: Nanos,
+    /// Whether the connections of other nodes are known.
+    is_synchronized: bool,
     cores_answer: bool,
 }
 
@@ -204,6 +210,7 @@ impl<T: RouteTable> Reconciler<T> {
             _ if is_withdrawn => Some(Why::Withdrawn),
             Facts { age, .. } if *age < self.after => Some(Why::Starting),
             Facts { cores_answer: false, .. } => Some(Why::Silent),
+            Facts { is_synchronized: false, .. } => Some(Why::Synchronizing),
             Facts { .. } => None,
         };
         let mut vips: BTreeMap<IpAddr, Option<Why>> = BTreeMap::new();
@@ -296,17 +303,23 @@ impl Announcer {
         let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
         let [after, withdraw] =
             [how.after_ms, how.withdraw_ms].map(|ms| ms.saturating_mul(1_000_000));
+        let sync = yard.control_plane::<Synchronization>();
         let (yard, seen) = (yard.clone(), Arc::clone(&shared));
         let announce = move || {
             let mut reconciler = Reconciler::new(table, after);
+            // It stays true: a peer that is lost later is no reason to withdraw.
+            let mut is_synchronized = sync.is_none();
             if let Some(inherited) = seen.lock().inherited.take() {
+                is_synchronized = true;
                 // The routes are there, and health checks have had their first results in the other process.
                 (reconciler.announced, reconciler.after) = (inherited, 0);
             }
             let (mut cores, began) = (Cores::default(), yard.now());
             loop {
                 let age = yard.now().saturating_sub(began);
-                let facts = Facts { age, cores_answer: cores.answer(&yard) };
+                is_synchronized |=
+                    sync.as_ref().is_some_and(|sync| sync.is_ready(Duration::from_nanos(age)));
+                let facts = Facts { age, is_synchronized, cores_answer: cores.answer(&yard) };
                 let is_last = seen.lock().is_stopping;
                 reconciler.round(&hub.states(), &facts, &seen);
                 if is_last {

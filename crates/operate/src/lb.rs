@@ -6,8 +6,9 @@
 //! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use flowyard_frame::{Nanos, proto};
 use flowyard_lb::check::{Asks, Check};
@@ -21,8 +22,10 @@ use flowyard_yard::{DropReason, Handle};
 use crate::announce::{Announcements, Why};
 use crate::answers::seconds;
 use crate::protocol::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPeer, LbPersist, LbRoute, LbRoutes,
+    LbService, LbSync,
 };
+use crate::sync::{Peer, Synchronization};
 
 pub mod explain;
 
@@ -54,6 +57,33 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
         services: hub.states().iter().map(|state| service(&hub, state, yard.now())).collect(),
         cores: cores.collect(),
         routes: routes(yard),
+        sync: sync(yard, &hub),
+    })
+}
+
+/// The synchronization with other nodes, if it is configured.
+pub(crate) fn sync(yard: &Handle, hub: &Hub) -> Option<LbSync> {
+    let shared = yard.control_plane::<Synchronization>()?;
+    let replica = hub.replicated()?;
+    let (took, scanned) = shared.last_scan();
+    let peer = |(address, peer): (SocketAddr, &Peer)| LbPeer {
+        address: address.to_string(),
+        sends: peer.sends.load(Relaxed),
+        receives: peer.receives.load(Relaxed) > 0,
+        is_complete: peer.is_complete.load(Relaxed),
+        sent: peer.sent.load(Relaxed),
+        sent_bytes: peer.sent_bytes.load(Relaxed),
+        received: peer.received.load(Relaxed),
+        received_bytes: peer.received_bytes.load(Relaxed),
+        error: peer.wrong(),
+    };
+    Some(LbSync {
+        reported: shared.reported(),
+        stored: replica.len(flowyard_lb::seconds(yard.now())) as u64,
+        evicted: replica.evicted(),
+        scan_s: took.as_secs_f64(),
+        scanned,
+        peers: shared.peers().map(peer).collect(),
     })
 }
 
@@ -194,6 +224,7 @@ fn counters(sum: &Sum) -> LbCounts {
     };
     LbCounts {
         connections: sum.connections,
+        resumed: sum.resumed,
         passed_over: sum.passed_over,
         ambiguous: sum.ambiguous,
         in_packets: sum.in_packets,

@@ -40,6 +40,7 @@ pub mod protocol;
 pub mod service;
 mod socket;
 pub mod switch;
+pub mod sync;
 mod sys;
 pub mod take_over;
 mod trace;

@@ -18,6 +18,7 @@ mod lb;
 mod page;
 mod steer;
 mod switch;
+mod sync;
 mod text;
 
 pub use http::{Metrics, MetricsError, address};

@@ -22,8 +22,8 @@ mod switch;
 
 pub use ipsec::{SaState, Sas};
 pub use lb::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
-    LbTrace,
+    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPeer, LbPersist, LbRoute, LbRoutes,
+    LbService, LbSync, LbTrace,
 };
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};

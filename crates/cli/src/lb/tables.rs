@@ -1,7 +1,7 @@
 //! A load balancer's state as tables, for `lb show` and `top`. If an earlier state is given, counters are
 //! shown as rates.
 
-use flowyard_operate::protocol::{Lb, LbBackend, LbCore, LbCounts, LbRoute, LbService};
+use flowyard_operate::protocol::{Lb, LbBackend, LbCore, LbCounts, LbRoute, LbService, LbSync};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
 /// Services, their backends, drops and failed health checks.
@@ -10,6 +10,7 @@ pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
     if !now.routes.is_empty() {
         all.push(routes(&now.routes));
     }
+    all.extend(now.sync.as_ref().map(peers));
     all.extend(networks(now));
     all.extend(drops(now));
     all.extend(faults(now));
@@ -77,6 +78,40 @@ pub(crate) fn routes(all: &[LbRoute]) -> Table {
         ]);
     }
     table
+}
+
+/// One row per node with which connections are synchronized.
+fn peers(sync: &LbSync) -> Table {
+    let LbSync { reported, stored, scanned, scan_s, .. } = sync;
+    let mut table = Table::new("Synchronization of connections")
+        .column(Column::text("node"))
+        .column(Column::text("to it"))
+        .column(Column::text("from it"))
+        .column(Column::number("sent").unit("reports"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("received").unit("reports"))
+        .column(Column::number("").unit("bytes"));
+    for peer in &sync.peers {
+        let state = |is_up| if is_up { ("up", Tone::Good) } else { ("down", Tone::Bad) };
+        let ((to, to_tone), (from, from_tone)) = (state(peer.sends), state(peer.receives));
+        table.push(vec![
+            Cell::new(peer.address.clone()).tone(Tone::Strong),
+            Cell::new(to).tone(to_tone),
+            Cell::new(from).tone(from_tone),
+            Cell::new(num::exact(peer.sent)),
+            Cell::new(Unit::Bytes.show(peer.sent_bytes as f64)),
+            Cell::new(num::exact(peer.received)),
+            Cell::new(Unit::Bytes.show(peer.received_bytes as f64)),
+        ]);
+    }
+    let errors = sync.peers.iter().filter_map(|peer| Some((&peer.address, peer.error.as_ref()?)));
+    let table = errors.fold(table, |table, (address, error)| {
+        table.note(format!("no session to {address}: {error}"))
+    });
+    table.note(format!(
+        "{} connections of this node are reported, and {} of other nodes are stored; the last scan looked at {} in {:.1} ms",
+        num::exact(*reported), num::exact(*stored), num::exact(*scanned), scan_s * 1e3,
+    ))
 }
 
 /// One row per service.

@@ -19,8 +19,8 @@ use flowyard_yard::Handle;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::Args;
 use super::user::Becomes;
+use super::{Args, sync};
 use crate::stop::{Stop, bad_input, failed};
 
 /// Sockets that are bound but not served yet.
@@ -132,17 +132,21 @@ pub(super) struct Handed<'a> {
     pub(super) secret: [u8; 16],
     pub(super) pool: Option<PoolMemory>,
     pub(super) routes: Option<&'a Routes>,
+    pub(super) sync: Option<&'a sync::Opened>,
 }
 
 /// What another process needs to take over.
 fn leaving(
     bound: &Bound,
     metrics: Option<&Metrics>,
-    Handed { config, secret, pool, routes }: Handed<'_>,
+    Handed { config, secret, pool, routes, sync }: Handed<'_>,
 ) -> io::Result<Arc<Leaving>> {
     let mut named = vec![(CONTROL.to_owned(), bound.duplicate()?)];
     if let (Some(routes), Some(name)) = (routes, of_routes(config)) {
         named.push((name, routes.duplicate()?));
+    }
+    if let Some(sync) = sync {
+        named.push(sync.duplicate()?);
     }
     if let Some(metrics) = metrics
         && let Some(fd) = metrics.duplicate()?
@@ -237,7 +241,9 @@ pub(super) fn warn_of_readable_secrets(config: &Config, args: &Args) {
     let of_etcd = of_etcd.map(|path| (path.get_ref().as_path(), "private key"));
     let token = cluster.and_then(|cluster| cluster.token_file.as_ref());
     let token = token.map(|path| (path.get_ref().as_path(), "token"));
-    let all = seed.into_iter().chain(key).chain(password).chain(of_etcd).chain(token);
+    let of_sync = config.sync().map(|sync| (sync.key_file.get_ref().as_path(), "key"));
+    let all =
+        seed.into_iter().chain(key).chain(password).chain(of_etcd).chain(token).chain(of_sync);
     for (path, what) in all.filter(|(path, _)| file::is_for_everyone(path)) {
         let path = path.display();
         tracing::warn!(

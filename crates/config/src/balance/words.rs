@@ -10,6 +10,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::sync::SyncConfig;
 use crate::exit::ExitConfig;
 use crate::free;
 use crate::health::CheckConfig;
@@ -62,6 +63,8 @@ pub struct BalanceConfig {
     pub command_user: Option<Spanned<String>>,
     /// How VIPs are announced to a routing daemon; by default they are not.
     pub announce: Option<Spanned<AnnounceConfig>>,
+    /// How connections are synchronized with other nodes; by default they are not.
+    pub sync: Option<Spanned<SyncConfig>>,
 }
 
 /// `[balance.announce]`: routes to VIPs, for a routing daemon.
@@ -112,6 +115,7 @@ impl Default for BalanceConfig {
             checks_per_second: 1000,
             command_user: None,
             announce: None,
+            sync: None,
         }
     }
 }

@@ -52,6 +52,9 @@ pub enum Because {
     NotAsked,
     /// A connection table has an entry.
     Kept(Kept),
+    /// No table has an entry, and another machine has reported the connection. A packet that begins a TCP connection is placed as
+    /// a new one.
+    Reported,
     /// The connection is new, and the Maglev table decides.
     Entry,
     /// The connection is new, and round robin decides. Only the receiving core knows its position.
@@ -144,6 +147,10 @@ impl Hub {
                 return explained;
             }
             explained.left = Some(kept);
+        }
+        if has_conns && let Some(target) = self.by_report(&plan, service, hash, now) {
+            (explained.backend, explained.why) = (Some(target.id), Because::Reported);
+            return explained;
         }
         let choice = table.map(|table| table.service.choice);
         let persisted = plan.persisted(service, &conn, now);

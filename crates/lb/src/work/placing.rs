@@ -44,7 +44,7 @@ impl Balance {
         let is_fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
         if self.replica.is_some()
             && !(is_fresh && key.proto == proto::TCP)
-            && let Some(target) = self.reported(plan, service, hash, now)
+            && let Some(target) = self.by_report(plan, service, hash, now)
         {
             return Missed::Way(self.resumed(target, (conn, hash), state, now));
         }

@@ -181,23 +181,42 @@ impl Hub {
     pub fn replicated(&self) -> Option<&Arc<Replica>> {
         self.replica.get()
     }
-}
 
-impl Balance {
     /// The backend of an established connection that another machine has reported.
-    #[cold]
-    pub(super) fn reported<'p>(
+    pub(super) fn by_report<'p>(
         &self,
         plan: &'p Plan,
         service: u16,
         hash: u64,
         now: Nanos,
     ) -> Option<&'p Target> {
-        let identity = self.replica.as_ref()?.get(hash, seconds(now))?;
-        let target = plan.identified(identity)?;
-        (target.service == service && target.keeps && target.mode != Mode::FullNat)
-            .then_some(target)
+        find(self.replica.get()?, plan, service, hash, now)
     }
+}
+
+impl Balance {
+    /// The backend of an established connection that another machine has reported.
+    #[cold]
+    pub(super) fn by_report<'p>(
+        &self,
+        plan: &'p Plan,
+        service: u16,
+        hash: u64,
+        now: Nanos,
+    ) -> Option<&'p Target> {
+        find(self.replica.as_ref()?, plan, service, hash, now)
+    }
+}
+
+fn find<'p>(
+    replica: &Replica,
+    plan: &'p Plan,
+    service: u16,
+    hash: u64,
+    now: Nanos,
+) -> Option<&'p Target> {
+    let target = plan.identified(replica.get(hash, seconds(now))?)?;
+    (target.service == service && target.keeps && target.mode != Mode::FullNat).then_some(target)
 }
 
 /// The clock of a [`Replica`].

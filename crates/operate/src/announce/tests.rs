@@ -64,7 +64,7 @@ fn states(services: Vec<Service>) -> Vec<ServiceState> {
     Control::new(services, 251, 1).unwrap().states()
 }
 
-const LATER: Facts = Facts { age: 9_000_000_000, cores_answer: true };
+const LATER: Facts = Facts { age: 9_000_000_000, is_synchronized: true, cores_answer: true };
 
 fn reconciler(table: &mut Fake) -> Reconciler<&mut Fake> {
     Reconciler::new(table, 3_000_000_000)
@@ -93,7 +93,7 @@ fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
     let mut reconciler = reconciler(&mut table);
     let services = states(vec![service(1, 80, &[true])]);
-    let young = Facts { age: 2_999_000_000, cores_answer: true };
+    let young = Facts { age: 2_999_000_000, is_synchronized: true, cores_answer: true };
     let silent = Facts { cores_answer: false, ..LATER };
     let mut expect = |facts: &Facts, why: Option<Why>| {
         reconciler.round(&services, facts, &shared);

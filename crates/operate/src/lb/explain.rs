@@ -158,6 +158,14 @@ impl<'a> Words<'a> {
                 ));
                 ("connection", None)
             }
+            Because::Reported => {
+                self.step(
+                    "no core has an entry for this connection, but another node has reported it ([balance.sync]); a SYN would be placed as a \
+                     new connection"
+                        .into(),
+                );
+                ("reported", None)
+            }
             Because::Entry => {
                 self.step(self.is_new());
                 self.entry(&format!("{it} uses"));

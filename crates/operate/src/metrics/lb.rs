@@ -20,11 +20,16 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 7] = [
+const COUNTED: [Metric<LbCounts, u64>; 8] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",
         value: |counts| counts.connections,
+    },
+    Metric {
+        stem: "resumed_connections_total",
+        help: "Counts the connections of the {of} that another node has had before, as it has reported.",
+        value: |counts| counts.resumed,
     },
     Metric {
         stem: "passed_over_connections_total",

@@ -8,7 +8,7 @@ use flowyard_yard::Handle;
 use flowyard_yard::ask::Question;
 
 use super::text::Page;
-use super::{cluster, engine, ipsec, lb, switch};
+use super::{cluster, engine, ipsec, lb, switch, sync};
 use crate::openflow::Connections;
 
 /// The longest wait for the cores to answer, so that a scrape does not hang.
@@ -22,6 +22,7 @@ pub fn page(yard: &Handle) -> String {
     engine::page(&mut page, yard, &tables);
     lb::page(&mut page, yard);
     cluster::page(&mut page, yard);
+    sync::page(&mut page, yard);
     ipsec::page(&mut page, yard);
     if let Some(hub) = yard.control_plane::<SwitchHub>() {
         let totals = yard.ask(&Question::Work(Arc::new(TotalsAsked)), PATIENCE);

@@ -19,6 +19,49 @@ pub struct Lb {
     /// The routes to the VIPs; empty if the configuration announces none.
     #[serde(default)]
     pub routes: Vec<LbRoute>,
+    /// The synchronization of connections with other nodes; `null` if it is not configured.
+    #[serde(default)]
+    pub sync: Option<LbSync>,
+}
+
+/// The synchronization of connections with other nodes.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbSync {
+    /// The connections of this node that it has reported, because the Maglev table does not name their backends.
+    pub reported: u64,
+    /// The connections of other nodes that this node stores.
+    pub stored: u64,
+    /// How many of them were replaced by others because there was no room.
+    pub evicted: u64,
+    /// The duration of the last scan of the connection tables, in seconds.
+    pub scan_s: f64,
+    /// The connections that the last scan has looked at.
+    pub scanned: u64,
+    /// The other nodes.
+    pub peers: Vec<LbPeer>,
+}
+
+/// Another node with which connections are synchronized.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbPeer {
+    /// Its address and port.
+    pub address: String,
+    /// Whether this node has a session to it.
+    pub sends: bool,
+    /// Whether it has a session to this node.
+    pub receives: bool,
+    /// Whether it has reported all its connections since this node was started.
+    pub is_complete: bool,
+    /// Reports of connections that were sent to it.
+    pub sent: u64,
+    /// Bytes that were sent to it, without the headers of TCP and IP.
+    pub sent_bytes: u64,
+    /// Reports of connections that it has sent.
+    pub received: u64,
+    /// Bytes that it has sent.
+    pub received_bytes: u64,
+    /// Why there is no session to it.
+    pub error: Option<String>,
 }
 
 /// Whether a VIP is announced to the routing daemon of the machine.
@@ -109,6 +152,9 @@ pub struct LbPersist {
 pub struct LbCounts {
     /// Connections that were opened.
     pub connections: u64,
+    /// Connections that another node has had before, as it has reported (`[balance.sync]`). They are not among `connections`.
+    #[serde(default)]
+    pub resumed: u64,
     /// New connections that a backend did not get because it had reached its `max_connections`.
     #[serde(default)]
     pub passed_over: u64,
