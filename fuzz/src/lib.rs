@@ -24,6 +24,7 @@ mod openflow;
 mod plans;
 mod provider;
 mod switch;
+mod sync;
 mod text;
 mod vhost;
 
@@ -42,5 +43,6 @@ pub use openflow::{LIMITS as OPENFLOW, openflow};
 pub use plans::{LIMITS as PLANS, plans};
 pub use provider::{LIMITS as PROVIDER, provider};
 pub use switch::{LIMITS as SWITCH, switch};
+pub use sync::{LIMITS as SYNC, sync};
 pub use text::{LIMITS as TEXT, text};
 pub use vhost::{LIMITS as VHOST, vhost};

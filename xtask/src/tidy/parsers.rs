@@ -47,6 +47,7 @@ const FUZZED: &[Parser] = &[
     row("nicsim", "decode", "images", "trace::decode"),
     row("nicsim", "parse", "config", "flowyard_nicsim::Config::parse"),
     row("nicsim", "parse", "images", "Image::parse"),
+    row("operate", "read", "sync", "read(data)"),
     row("openflow", "bucket_edit", "text", "ofctl::bucket_edit"),
     row("openflow", "decode", "openflow", "decode(wire)"),
     row("openflow", "feed", "channel", "session.feed"),

@@ -20,6 +20,7 @@ mod next_hops;
 mod proxied;
 mod servers;
 mod site;
+mod synchronized;
 mod tunnel;
 mod upgraded;
 
@@ -44,5 +45,6 @@ flowyard_testkit::tests! {
     mod modes,
     mod next_hops,
     mod proxied,
+    mod synchronized,
     mod upgraded,
 }

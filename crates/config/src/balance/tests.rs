@@ -334,3 +334,40 @@ fn a_mistake_is_reported_at_its_key_with_an_example() {
         assert!(error.contains(message), "{from} -> {to}\n  got: {error}\n  want: {message}");
     }
 }
+
+#[test]
+fn the_synchronization_of_connections_is_checked() {
+    let with = |keys: &str| {
+        let seed = "seed = 281474976710656\n";
+        let good = GOOD.replace("[balance]\n", &format!("[balance]\n{seed}"));
+        let section = format!("[balance.sync]\nkey_file = \"k\"\n{keys}\n[[service]]");
+        Config::parse("y.toml", &good.replace("[[service]]", &section))
+    };
+    let good = "listen = \"10.9.0.1:7926\"\npeers = [\"10.9.0.2:7926\", \"10.9.0.3:7926\"]";
+    let config = with(good).unwrap();
+    let sync = config.sync().unwrap();
+    let (listen, peers) = config.sync_addresses(sync).unwrap();
+    assert_eq!((listen.to_string(), peers.len()), ("10.9.0.1:7926".into(), 2));
+    assert_eq!((*sync.interval_ms.get_ref(), sync.wait_ms), (1000, 5000));
+    assert_eq!(config.balance_settings().unwrap().replicated, 262_144);
+    assert_eq!(Config::parse("y.toml", GOOD).unwrap().balance_settings().unwrap().replicated, 0);
+    for (keys, wrong) in [
+        ("listen = \"10.9.0.1:1\"\npeers = []", "'peers' is empty"),
+        ("listen = \"10.9.0.1\"\npeers = [\"10.9.0.2:1\"]", "'10.9.0.1' is not an IP address with a port"),
+        ("listen = \"10.9.0.1:1\"\npeers = [\"a:1\"]", "'a:1' is not an IP address with a port"),
+        ("listen = \"10.9.0.1:0\"\npeers = [\"10.9.0.2:1\"]", "is not an IP address with a port"),
+        ("listen = \"10.9.0.1:1\"\npeers = [\"10.9.0.1:1\"]", "is the address of this node"),
+        ("listen = \"10.9.0.1:1\"\npeers = [\"10.9.0.2:1\", \"10.9.0.2:1\"]", "is there twice"),
+        ("listen = \"10.9.0.1:1\"\npeers = [\"[fd00::1]:1\"]", "another IP version"),
+        (&format!("{good}\nconnections = 0"), "room for 0 connections"),
+        (&format!("{good}\ninterval_ms = 49"), "49 ms is no interval"),
+    ] {
+        let error = with(keys).unwrap_err().to_string();
+        assert!(error.contains(wrong), "{error}");
+    }
+    let error = Config::parse(
+        "y.toml",
+        &GOOD.replace("[[service]]", &format!("[balance.sync]\nkey_file = \"k\"\n{good}\n[[service]]")),
+    );
+    assert!(error.unwrap_err().to_string().contains("need a common seed"));
+}

@@ -1,0 +1,123 @@
+//! Three load balancers that synchronize connections: one is killed after backends were changed, so that the Maglev table
+//! alone would send connections elsewhere. Sessions go through the router, between the kernels of the balancers.
+
+use std::path::Path;
+
+use super::balancer::{Balancer, Config, Mode};
+use super::cluster::{broken, connect};
+use super::modes::answers;
+use super::servers::Farm;
+use super::site::Site;
+use crate::yard::wait_until;
+use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    no_connection_breaks_when_a_balancer_is_killed_after_changes,
+    connections_break_without_synchronization,
+}
+
+/// Starts balancer `n`, which synchronizes if there is a key.
+fn start(site: &Site, n: usize, choice: &'static str, key: Option<&Path>) -> Balancer {
+    let balance = match key {
+        None => String::new(),
+        Some(key) => {
+            let peers: Vec<_> = (1..=3).filter(|&peer| peer != n).map(address).collect();
+            let listen = address(n);
+            format!(
+                "[balance.sync]\nlisten = {listen:?}\npeers = {peers:?}\nkey_file = {key:?}\ninterval_ms = 200\n"
+            )
+        }
+    };
+    let seed = 0x3b5c_81d2_90e7; // one that cannot be guessed is required
+    let balance = balance.leak();
+    Balancer::start(site, Config { number: n, choice, seed, balance, ..Config::of(site) })
+}
+
+fn address(n: usize) -> String {
+    format!("10.3.{n}.3:7926")
+}
+
+/// The balancers of a new site, after connections were opened and backend 1 was drained. Returns the connections that are
+/// broken after balancer 2 was killed, and what the others say of the synchronization.
+fn killed(choice: &'static str, synchronizes: bool) -> (usize, usize, Vec<serde_json::Value>) {
+    let site = Site::new(3, 4, Mode::Dsr);
+    for (n, net) in (1..).zip(&site.balancers) {
+        net.sh(&format!(
+            "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; ip addr add 10.3.{n}.3/24 dev west; \
+             ip route add default via 10.3.{n}.1"
+        ));
+    }
+    let _farm = Farm::start(&site, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let key = synchronizes.then_some(&*key);
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|n| start(&site, n, choice, key));
+    if synchronizes {
+        for balancer in [&one, &two, &three] {
+            wait_until("the sessions", || complete(balancer));
+        }
+    }
+    answers(&site.client);
+    let mut kept = connect(&site);
+    [&mut one, &mut two, &mut three].into_iter().for_each(|balancer| balancer.drain(1, true));
+    assert_eq!(broken(&mut kept), 0);
+    if synchronizes {
+        let sums = || {
+            let all = [&one, &two, &three].map(|balancer| balancer.lb(&["show"])["sync"].clone());
+            let sum = |key: &str| all.iter().map(|sync| sync[key].as_u64().unwrap()).sum::<u64>();
+            (sum("reported"), sum("stored"))
+        };
+        // Two nodes store what each one reports.
+        wait_until("the reports", || {
+            let (reported, stored) = sums();
+            reported > 20 && stored == 2 * reported
+        });
+    }
+    two.kill();
+    site.route_to(&[1, 3]);
+    let broken = broken(&mut kept);
+    let shown = [&one, &three].map(|balancer| balancer.lb(&["show"]));
+    one.stop();
+    three.stop();
+    (broken, kept.len(), shown.into())
+}
+
+/// Whether both other nodes have sent all connections.
+fn complete(balancer: &Balancer) -> bool {
+    let shown = balancer.lb(&["show"]);
+    shown["sync"]["peers"].as_array().unwrap().iter().all(|peer| peer["is_complete"] == true)
+}
+
+fn no_connection_breaks_when_a_balancer_is_killed_after_changes() {
+    let _alone = alone();
+    for choice in ["maglev", "roundrobin", "least"] {
+        let (broken, all, shown) = killed(choice, true);
+        let of = |shown: &serde_json::Value, key: &str| {
+            let services = shown["services"].as_array().unwrap();
+            services.iter().map(|service| service["counters"][key].as_u64().unwrap()).sum::<u64>()
+        };
+        let resumed: u64 = shown.iter().map(|shown| of(shown, "resumed")).sum();
+        let (mut reports, mut bytes) = (0, 0);
+        for peer in shown.iter().flat_map(|shown| shown["sync"]["peers"].as_array().unwrap()) {
+            reports += peer["sent"].as_u64().unwrap();
+            bytes += peer["sent_bytes"].as_u64().unwrap();
+        }
+        flowyard_testkit::note!(
+            "{choice}: {broken} of {all} connections broken; {resumed} continued by a report; the two that stayed had sent {reports} \
+             reports in {bytes} bytes"
+        );
+        assert_eq!(broken, 0, "{choice}");
+        assert!(resumed > 0, "{choice}: no report was needed");
+    }
+}
+
+/// Counter-check: the same without synchronization.
+fn connections_break_without_synchronization() {
+    let _alone = alone();
+    for choice in ["maglev", "roundrobin"] {
+        let (broken, all, _) = killed(choice, false);
+        flowyard_testkit::note!("{choice}: {broken} of {all} connections broken");
+        assert!(broken > 0, "{choice}");
+    }
+}
