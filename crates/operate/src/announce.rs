@@ -5,8 +5,9 @@
 //!  cores that do not answer, SIGTERM, `flowyard lb withdraw` ──> none
 //! ```
 //!
-//! A VIP is announced while one of its services at least has a backend for new connections. Start: the cores forward for
-//! `after_ms` before the first announcement, so that health checks have had their first results. Stop: all VIPs are withdrawn,
+//! A VIP is announced while one of its services at least has a backend for new connections. Backends count as up until checks
+//! find them down, so an announcement begins only when a check has found one that is up. Start: the cores forward for
+//! `after_ms` before the first announcement. Stop: all VIPs are withdrawn,
 //! and the cores forward for `withdraw_ms` after that, until routers know other ways. If the process is killed, the kernel
 //! removes the routes ([`kernel`]). If another process takes over, the routes stay, and that process continues to announce
 //! them at once.
@@ -25,7 +26,7 @@ use std::time::Duration;
 use crate::sync::Synchronization;
 use flowyard_config::AnnounceConfig;
 use flowyard_frame::Nanos;
-use flowyard_lb::{Hub, ServiceState};
+use flowyard_lb::{AllDown, Hub, ServiceState};
 use flowyard_yard::ask::Question;
 use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 use flowyard_yard::{ControlPlane, Handle};
@@ -65,6 +66,8 @@ pub enum Why {
     Synchronizing,
     /// No service of the VIP has a backend for new connections.
     NoBackend,
+    /// There are such backends, but none whose last health check passed.
+    Unchecked,
     /// The operator has withdrawn all VIPs.
     Withdrawn,
     /// A core does not answer.
@@ -83,6 +86,7 @@ impl Why {
             Self::Starting => "the instance has just started",
             Self::Synchronizing => "the connections of other nodes are still arriving",
             Self::NoBackend => "no service of this address has a backend for new connections",
+            Self::Unchecked => "no backend of this address has passed a health check yet",
             Self::Withdrawn => "withdrawn by 'flowyard lb withdraw'",
             Self::Silent => "a core does not answer",
             Self::Refused => "the kernel has refused the route (see the log)",
@@ -199,8 +203,14 @@ impl<T: RouteTable> Reconciler<T> {
         Self { table, after, announced: BTreeSet::new(), refused: BTreeMap::new() }
     }
 
-    /// Brings the routes to what the facts demand.
-    fn round(&mut self, services: &[ServiceState], facts: &Facts, shared: &Announcements) {
+    /// Brings the routes to what the facts demand. `passed` says whether the last health check of a backend passed.
+    fn round(
+        &mut self,
+        services: &[ServiceState],
+        passed: impl Fn(u32) -> bool,
+        facts: &Facts,
+        shared: &Announcements,
+    ) {
         let (is_withdrawn, is_stopping) = {
             let state = shared.lock();
             (state.is_withdrawn, state.is_stopping)
@@ -215,9 +225,16 @@ impl<T: RouteTable> Reconciler<T> {
         };
         let mut vips: BTreeMap<IpAddr, Option<Why>> = BTreeMap::new();
         for state in services {
-            let has_backend = state.entries > 0;
-            let why = for_all.or((!has_backend).then_some(Why::NoBackend));
-            let vip = vips.entry(state.service.vip).or_insert(why);
+            let vip = state.service.vip;
+            let of_backends = if state.entries == 0 {
+                Some(Why::NoBackend)
+            } else if self.announced.contains(&vip) || serves(state, &passed) {
+                None
+            } else {
+                Some(Why::Unchecked)
+            };
+            let why = for_all.or(of_backends);
+            let vip = vips.entry(vip).or_insert(why);
             *vip = vip.and(why); // one service with a backend is enough
         }
         let gone: Vec<_> =
@@ -277,6 +294,15 @@ impl<T: RouteTable> Reconciler<T> {
     }
 }
 
+/// Whether a service that has backends for new connections is known to have one that is up.
+fn serves(state: &ServiceState, passed: impl Fn(u32) -> bool) -> bool {
+    let service = &state.service;
+    let mut taking = state.backends.iter().filter(|backend| backend.entries > 0);
+    service.check.is_none()
+        || service.all_down == AllDown::Use
+        || taking.any(|backend| passed(backend.id))
+}
+
 /// The thread that announces. Dropping it withdraws everything.
 #[derive(Debug)]
 pub struct Announcer {
@@ -321,7 +347,8 @@ impl Announcer {
                     sync.as_ref().is_some_and(|sync| sync.is_ready(Duration::from_nanos(age)));
                 let facts = Facts { age, is_synchronized, cores_answer: cores.answer(&yard) };
                 let is_last = seen.lock().is_stopping;
-                reconciler.round(&hub.states(), &facts, &seen);
+                let passed = |id| hub.reported(id).is_some_and(|report| report.failure.is_none());
+                reconciler.round(&hub.states(), passed, &facts, &seen);
                 if is_last {
                     break; // the table is closed, so a route that could not be withdrawn goes, too
                 }

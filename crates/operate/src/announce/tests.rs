@@ -1,5 +1,7 @@
 use flowyard_frame::proto;
-use flowyard_lb::{Backend, Control, Exit, Mode, Service};
+use flowyard_lb::check::{Asks, Check};
+use flowyard_lb::health::Rules;
+use flowyard_lb::{AllDown, Backend, Control, Exit, Mode, Service};
 use proptest::prelude::*;
 
 use super::*;
@@ -76,16 +78,45 @@ fn a_vip_is_announced_while_one_of_its_services_has_a_backend() {
     let mut reconciler = reconciler(&mut table);
     let one =
         states(vec![service(1, 80, &[true]), service(1, 443, &[false]), service(2, 80, &[false])]);
-    reconciler.round(&one, &LATER, &shared);
+    reconciler.round(&one, |_| true, &LATER, &shared);
     assert_eq!(reconciler.table.routes, [vip(1)].into());
     assert_eq!(shared.vips(), [(vip(1), None), (vip(2), Some(Why::NoBackend))].into());
     // The last backend is drained, and the service of the other VIP is removed.
-    reconciler.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
+    reconciler.round(&states(vec![service(1, 80, &[false])]), |_| true, &LATER, &shared);
     assert_eq!(reconciler.table.routes, [].into());
     assert_eq!(shared.vips(), [(vip(1), Some(Why::NoBackend))].into());
     let changes = reconciler.table.changes;
-    reconciler.round(&states(vec![service(1, 80, &[false])]), &LATER, &shared);
+    reconciler.round(&states(vec![service(1, 80, &[false])]), |_| true, &LATER, &shared);
     assert_eq!(reconciler.table.changes, changes, "nothing has changed");
+}
+
+#[test]
+fn a_vip_waits_for_a_check_of_one_of_its_backends() {
+    let (shared, mut table) = (Announcements::default(), Fake::default());
+    let mut reconciler = reconciler(&mut table);
+    let checked = |all_down| {
+        let check = Check { port: None, rules: Rules::default(), asks: Asks::Tcp };
+        Service { check: Some(check), all_down, ..service(1, 80, &[true, false, true]) }
+    };
+    let mut expect = |services: Vec<Service>, passed: &[usize], why: Option<Why>| {
+        let states = states(services);
+        let ids: Vec<u32> = passed.iter().map(|at| states[0].backends[*at].id).collect();
+        reconciler.round(&states, |id| ids.contains(&id), &LATER, &shared);
+        assert_eq!(shared.vips()[&vip(1)], why);
+        assert_eq!(reconciler.table.routes.contains(&vip(1)), why.is_none());
+    };
+    let drop = || vec![checked(AllDown::Drop)];
+    expect(drop(), &[], Some(Why::Unchecked));
+    expect(drop(), &[1], Some(Why::Unchecked)); // it is drained
+    expect(drop(), &[2], None);
+    // Until checks find all backends down, or all are drained.
+    expect(drop(), &[], None);
+    expect(vec![service(1, 80, &[false])], &[0], Some(Why::NoBackend));
+    expect(drop(), &[], Some(Why::Unchecked));
+    // Another service of the VIP has no checks.
+    expect([drop(), vec![service(1, 443, &[true])]].concat(), &[], None);
+    expect(vec![service(1, 80, &[false])], &[], Some(Why::NoBackend));
+    expect(vec![checked(AllDown::Use)], &[], None);
 }
 
 #[test]
@@ -96,7 +127,7 @@ fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
     let young = Facts { age: 2_999_000_000, is_synchronized: true, cores_answer: true };
     let silent = Facts { cores_answer: false, ..LATER };
     let mut expect = |facts: &Facts, why: Option<Why>| {
-        reconciler.round(&services, facts, &shared);
+        reconciler.round(&services, |_| true, facts, &shared);
         assert_eq!(shared.vips(), [(vip(1), why)].into());
         assert_eq!(reconciler.table.routes.len(), usize::from(why.is_none()), "{why:?}");
     };
@@ -119,13 +150,13 @@ fn a_refused_route_is_reported_and_tried_again_a_second_later() {
     let mut reconciler = reconciler(&mut table);
     let services = states(vec![service(1, 80, &[true])]);
     for _ in 0..3 {
-        reconciler.round(&services, &LATER, &shared);
+        reconciler.round(&services, |_| true, &LATER, &shared);
         assert_eq!(shared.vips(), [(vip(1), Some(Why::Refused))].into());
     }
     assert_eq!(reconciler.table.changes, 1, "one attempt a second");
     reconciler.table.refuses.clear();
     reconciler.refused.values_mut().for_each(|at| *at -= RETRY);
-    reconciler.round(&services, &LATER, &shared);
+    reconciler.round(&services, |_| true, &LATER, &shared);
     assert_eq!(shared.vips(), [(vip(1), None)].into());
 }
 
@@ -142,7 +173,7 @@ proptest! {
         let mut reconciler = reconciler(&mut table);
         for (services, cores_answer) in rounds {
             let all = services.iter().map(|((last, port), backends)| service(*last, *port, backends));
-            reconciler.round(&states(all.collect()), &Facts { cores_answer, ..LATER }, &shared);
+            reconciler.round(&states(all.collect()), |_| true, &Facts { cores_answer, ..LATER }, &shared);
             let with_backends = services.iter().filter(|(_, backends)| backends.contains(&true));
             let expected: BTreeSet<_> = match cores_answer {
                 true => with_backends.map(|((last, _), _)| vip(*last)).collect(),
