@@ -20,7 +20,7 @@ pub fn sync(data: &[u8]) {
         match *part {
             Part::Has { hash, backend, lifetime } => packer.has(hash, backend, lifetime),
             Part::Gone { hash } => packer.gone(hash),
-            Part::Hello { .. } | Part::Complete => continue,
+            Part::Hello { .. } | Part::Verdict { .. } | Part::Complete => continue,
         }
         reports += 1;
     }

@@ -29,6 +29,8 @@ pub struct CheckConfig {
     pub fall: Option<Spanned<u32>>,
     /// The port, if it differs from the port of connections.
     pub port: Option<u16>,
+    /// Whether most nodes decide if a backend is up.
+    pub agreed: Option<Spanned<bool>>,
     /// `http`, `https`: the path.
     pub path: Option<Spanned<String>>,
     /// `http`, `https`: the Host header, which is also the name that a certificate must have.
@@ -192,7 +194,12 @@ impl Config {
                 }
             }
         };
-        Ok(Check { asks, rules, port: check.port })
+        let agreed = check.agreed.as_ref().is_some_and(|agreed| *agreed.get_ref());
+        if let (Some(key), true, None) = (&check.agreed, agreed, self.sync()) {
+            let fix = "write [balance.sync], by which nodes know each other's checks, or leave 'agreed' out";
+            return Err(self.error(key.span(), "nodes do not know each other", fix));
+        }
+        Ok(Check { asks, rules, port: check.port, agreed })
     }
 
     /// Rejects keys of another kind of check, which would have no effect.

@@ -11,6 +11,8 @@ pub struct Check {
     pub rules: Rules,
     /// The port to check; `None` is the port that connections go to.
     pub port: Option<u16>,
+    /// Whether most machines decide if a backend is up, and not this one alone.
+    pub agreed: bool,
 }
 
 /// The kinds of check, and when each passes.

@@ -68,6 +68,8 @@ pub enum Why {
     NoBackend,
     /// There are such backends, but none whose last health check passed.
     Unchecked,
+    /// Nodes agree that a backend is up, but the checks of this node reach none.
+    Unreached,
     /// The operator has withdrawn all VIPs.
     Withdrawn,
     /// A core does not answer.
@@ -87,6 +89,7 @@ impl Why {
             Self::Synchronizing => "the connections of other nodes are still arriving",
             Self::NoBackend => "no service of this address has a backend for new connections",
             Self::Unchecked => "no backend of this address has passed a health check yet",
+            Self::Unreached => "the health checks of this node reach no backend of this address",
             Self::Withdrawn => "withdrawn by 'flowyard lb withdraw'",
             Self::Silent => "a core does not answer",
             Self::Refused => "the kernel has refused the route (see the log)",
@@ -180,6 +183,15 @@ impl Announcements {
     }
 }
 
+/// What the health checks of this node say of a backend.
+#[derive(Clone, Copy)]
+struct Checked {
+    /// The last check passed.
+    has_passed: bool,
+    /// It is up, as far as this node can see.
+    is_up: bool,
+}
+
 /// What a thread that announces needs to know in each round.
 struct Facts {
     /// How long the cores have been running.
@@ -203,11 +215,11 @@ impl<T: RouteTable> Reconciler<T> {
         Self { table, after, announced: BTreeSet::new(), refused: BTreeMap::new() }
     }
 
-    /// Brings the routes to what the facts demand. `passed` says whether the last health check of a backend passed.
+    /// Brings the routes to what the facts demand. `checked` gives what the health checks of this node say of a backend.
     fn round(
         &mut self,
         services: &[ServiceState],
-        passed: impl Fn(u32) -> bool,
+        checked: impl Fn(u32) -> Checked,
         facts: &Facts,
         shared: &Announcements,
     ) {
@@ -228,10 +240,10 @@ impl<T: RouteTable> Reconciler<T> {
             let vip = state.service.vip;
             let of_backends = if state.entries == 0 {
                 Some(Why::NoBackend)
-            } else if self.announced.contains(&vip) || serves(state, &passed) {
-                None
+            } else if self.announced.contains(&vip) {
+                (!reaches(state, &checked)).then_some(Why::Unreached)
             } else {
-                Some(Why::Unchecked)
+                (!serves(state, &checked)).then_some(Why::Unchecked)
             };
             let why = for_all.or(of_backends);
             let vip = vips.entry(vip).or_insert(why);
@@ -295,12 +307,22 @@ impl<T: RouteTable> Reconciler<T> {
 }
 
 /// Whether a service that has backends for new connections is known to have one that is up.
-fn serves(state: &ServiceState, passed: impl Fn(u32) -> bool) -> bool {
+fn serves(state: &ServiceState, checked: impl Fn(u32) -> Checked) -> bool {
     let service = &state.service;
     let mut taking = state.backends.iter().filter(|backend| backend.entries > 0);
     service.check.is_none()
         || service.all_down == AllDown::Use
-        || taking.any(|backend| passed(backend.id))
+        || taking.any(|backend| checked(backend.id).has_passed)
+}
+
+/// Whether this node reaches a backend of a service whose nodes agree on health. The node alone decides on health otherwise, so
+/// backends that it does not reach are down.
+fn reaches(state: &ServiceState, checked: impl Fn(u32) -> Checked) -> bool {
+    let service = &state.service;
+    let mut taking = state.backends.iter().filter(|backend| backend.entries > 0);
+    service.check.as_ref().is_none_or(|check| !check.agreed)
+        || service.all_down == AllDown::Use
+        || taking.any(|backend| checked(backend.id).is_up)
 }
 
 /// The thread that announces. Dropping it withdraws everything.
@@ -347,8 +369,17 @@ impl Announcer {
                     sync.as_ref().is_some_and(|sync| sync.is_ready(Duration::from_nanos(age)));
                 let facts = Facts { age, is_synchronized, cores_answer: cores.answer(&yard) };
                 let is_last = seen.lock().is_stopping;
-                let passed = |id| hub.reported(id).is_some_and(|report| report.failure.is_none());
-                reconciler.round(&hub.states(), passed, &facts, &seen);
+                let plan = hub.plan();
+                let checked = |id| {
+                    let report = hub.reported(id);
+                    let own = plan.target(id).zip(sync.as_ref());
+                    let own = own.and_then(|(target, sync)| sync.verdict(target.identity));
+                    Checked {
+                        has_passed: report.is_some_and(|report| report.failure.is_none()),
+                        is_up: own.unwrap_or(true),
+                    }
+                };
+                reconciler.round(&hub.states(), checked, &facts, &seen);
                 if is_last {
                     break; // the table is closed, so a route that could not be withdrawn goes, too
                 }

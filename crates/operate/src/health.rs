@@ -30,6 +30,7 @@ use flowyard_lb::health::{Change, Health};
 use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
+mod agreed;
 pub mod commands;
 pub(crate) mod deadline;
 pub(crate) mod dns;
@@ -38,6 +39,7 @@ pub(crate) mod probe;
 pub(crate) mod tls;
 pub(crate) mod udp;
 
+use crate::sync::Synchronization;
 pub use commands::Commands;
 use deadline::{Deadline, Fault};
 use probe::{Asked, Probe};
@@ -50,6 +52,8 @@ const NAP: Duration = Duration::from_millis(10);
 const GRACE: Nanos = 1_000_000_000;
 /// The time between two warnings about late checks.
 const QUIET: Nanos = 60_000_000_000;
+/// The time between two comparisons with the verdicts of other nodes.
+const COMPARE: Nanos = 100_000_000;
 /// A check is late if it begins this long after it was due.
 const LATE: Nanos = 1_000_000_000;
 
@@ -116,11 +120,17 @@ struct Known {
     probe: Arc<Probe>,
     /// Whether the last check could not run, which is logged once.
     cannot: bool,
+    /// The backend's identity on all nodes, and whether it is up in the plan, if nodes agree on it.
+    agreed: Option<(u64, bool)>,
 }
 
 /// The state of the scheduler.
 struct Checks {
     yard: Handle,
+    /// The verdicts of other nodes, if they are known.
+    sync: Option<Arc<Synchronization>>,
+    /// When the nodes' verdicts were last compared.
+    compared: Nanos,
     hub: Arc<Hub>,
     health: Health,
     /// The generation of the plan that `known` was read from.
@@ -153,6 +163,8 @@ impl Checks {
         // Not derived from the seed of the balancer: backends see the times.
         let seed = RandomState::new().build_hasher().finish();
         Self {
+            sync: yard.control_plane::<Synchronization>(),
+            compared: 0,
             yard,
             hub,
             health: Health::new(per_second, seed),
@@ -189,6 +201,7 @@ impl Checks {
             self.hub.report(backend, now, GRACE, Some(why.into()));
             changes.extend(change);
         }
+        changes.extend(self.agree(now));
         if !changes.is_empty() {
             self.hub.set_health(&changes, now);
             self.read_plan();
@@ -199,7 +212,7 @@ impl Checks {
     /// Reads from the current plan which backends are checked, and which services are down.
     fn read_plan(&mut self) {
         self.generation = self.hub.generation();
-        let mut known = BTreeMap::new();
+        let (mut known, plan) = (BTreeMap::new(), self.hub.plan());
         let mut probes: Vec<Arc<Probe>> = Vec::new();
         let states = self.hub.states();
         let now = self.yard.now();
@@ -219,8 +232,15 @@ impl Checks {
                 let probe = probe.unwrap_or_else(|| Arc::new(Probe::new(&check.asks)));
                 probes.push(Arc::clone(&probe));
                 let cannot = old.is_some_and(|old| old.cannot);
-                known.insert(is.id, Known { asked, check: check.clone(), probe, cannot });
-                self.health.add(is.id, check.rules, is.is_up, now);
+                let identity =
+                    plan.target(is.id).filter(|_| check.agreed).map(|target| target.identity);
+                let agreed = identity.map(|identity| (identity, is.is_up));
+                // What the nodes have agreed on does not change the verdict of this one.
+                let is_own = self.known.get(&is.id).is_some_and(|known| known.agreed.is_some());
+                let is_up =
+                    if agreed.is_some() && is_own { self.health.is_up(is.id) } else { is.is_up };
+                known.insert(is.id, Known { asked, check: check.clone(), probe, cannot, agreed });
+                self.health.add(is.id, check.rules, is_up, now);
             }
         }
         self.health.retain(|backend| known.contains_key(&backend));
@@ -296,6 +316,13 @@ impl Checks {
         known.cannot = cannot;
         let change = self.health.record(backend, done.fault.is_none(), now)?;
         let addr = known.asked.addr;
+        if known.agreed.is_some() {
+            let why = fault.unwrap_or_default();
+            let is_up = change.is_up;
+            tracing::info!(backend = name, %addr, is_up, why, "the checks of this node have another result");
+            self.compared = 0;
+            return None;
+        }
         match (change.is_up, fault) {
             (true, _) => tracing::info!(backend = name, %addr, "backend is up"),
             (false, why) => {
@@ -304,6 +331,47 @@ impl Checks {
             }
         }
         Some(change)
+    }
+
+    /// The changes of backends on which nodes agree.
+    fn agree(&mut self, now: Nanos) -> Vec<Change> {
+        let Some(sync) = &self.sync else { return Vec::new() };
+        if self.compared > 0 && now.saturating_sub(self.compared) < COMPARE {
+            return Vec::new();
+        }
+        self.compared = now;
+        let mut verdicts = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (&backend, known) in &self.known {
+            let Some((identity, is_up)) = known.agreed else { continue };
+            let own = self.health.is_up(backend);
+            verdicts.insert(identity, own);
+            let votes = sync.votes(identity);
+            let (up, all, nodes) = (
+                votes.iter().filter(|up| **up).count() + usize::from(own),
+                votes.len() + 1,
+                sync.nodes(),
+            );
+            let agreed = agreed::agreed(own, votes, is_up, nodes);
+            if agreed == is_up {
+                continue;
+            }
+            let name = format!("{}/{}", known.asked.service, known.asked.backend);
+            match agreed {
+                true => tracing::info!(
+                    backend = name,
+                    "backend is up: {up} of {all} nodes say so, of {nodes}"
+                ),
+                false => tracing::warn!(
+                    backend = name,
+                    "backend is down: {} of {all} nodes say so, of {nodes}",
+                    all - up
+                ),
+            }
+            changes.push(Change { backend, is_up: agreed });
+        }
+        sync.set_verdicts(verdicts);
+        changes
     }
 
     /// Begins the checks that are due, as long as probers are free.

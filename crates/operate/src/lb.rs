@@ -23,7 +23,7 @@ use crate::announce::{Announcements, Why};
 use crate::answers::seconds;
 use crate::protocol::{
     Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPeer, LbPersist, LbRoute, LbRoutes,
-    LbService, LbSync,
+    LbService, LbSync, LbVotes,
 };
 use crate::sync::{Peer, Synchronization};
 
@@ -40,7 +40,7 @@ pub(crate) fn hub(yard: &Handle) -> Result<Arc<Hub>, String> {
 /// # Errors
 /// The engine does not run a balancer.
 pub fn services(yard: &Handle) -> Result<Lb, String> {
-    let hub = hub(yard)?;
+    let (hub, shared) = (hub(yard)?, yard.control_plane::<Synchronization>());
     let cores = hub.occupancy().into_iter().enumerate().map(|(core, of)| LbCore {
         core,
         connections: of.connections,
@@ -54,7 +54,11 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
     Ok(Lb {
         at_s: seconds(yard.now()),
         generation: hub.generation(),
-        services: hub.states().iter().map(|state| service(&hub, state, yard.now())).collect(),
+        services: hub
+            .states()
+            .iter()
+            .map(|state| service(&hub, state, yard.now(), shared.as_deref()))
+            .collect(),
         cores: cores.collect(),
         routes: routes(yard),
         sync: sync(yard, &hub),
@@ -111,8 +115,14 @@ pub fn withdraw(yard: &Handle, withdrawn: bool) -> Result<LbRoutes, String> {
     Ok(LbRoutes { routes: routes(yard) })
 }
 
-fn service(hub: &Hub, state: &ServiceState, now: Nanos) -> LbService {
-    let service = &state.service;
+fn service(
+    hub: &Hub,
+    state: &ServiceState,
+    now: Nanos,
+    shared: Option<&Synchronization>,
+) -> LbService {
+    let (service, plan) = (&state.service, hub.plan());
+    let votes = |id: u32| votes(plan.target(id)?.identity, shared?);
     let (first, last) = (service.ports.start(), service.ports.end());
     let check = service.check.as_ref();
     let all = service.backends.iter().zip(&state.backends);
@@ -146,7 +156,8 @@ fn service(hub: &Hub, state: &ServiceState, now: Nanos) -> LbService {
         unestablished: held.unestablished,
         backends: all
             .map(|(described, is)| {
-                backend(described, is, state.entries, check, hub.reported(is.id))
+                let own = (check, hub.reported(is.id), votes(is.id));
+                backend(described, is, state.entries, own)
             })
             .collect(),
     }
@@ -173,8 +184,7 @@ fn backend(
     described: &Backend,
     is: &BackendState,
     entries: u32,
-    check: Option<&Check>,
-    report: Option<Report>,
+    (check, report, votes): (Option<&Check>, Option<Report>, Option<LbVotes>),
 ) -> LbBackend {
     LbBackend {
         name: described.name.clone(),
@@ -201,7 +211,15 @@ fn backend(
             checks: report.checks,
             failures: report.failures,
         }),
+        votes,
     }
+}
+
+/// What the checks of all nodes say of the backend with this identity; `None` if nodes do not agree on it.
+fn votes(backend: u64, shared: &Synchronization) -> Option<LbVotes> {
+    let (own, others) = (shared.verdict(backend)?, shared.votes(backend));
+    let up = others.iter().filter(|up| **up).count() + usize::from(own);
+    Some(LbVotes { own, up, known: others.len() + 1, nodes: shared.nodes() })
 }
 
 /// How a backend takes part in the choice for new connections, in one word.

@@ -23,7 +23,7 @@ mod switch;
 pub use ipsec::{SaState, Sas};
 pub use lb::{
     Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPeer, LbPersist, LbRoute, LbRoutes,
-    LbService, LbSync, LbTrace,
+    LbService, LbSync, LbTrace, LbVotes,
 };
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};

@@ -14,12 +14,13 @@
 //! sends is used after its authentication only, and only if it has the same seed.
 //! Thread-safety: threads of their own; cores only read the replica.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct Peer {
     pub received: AtomicU64,
     /// Bytes that it has sent.
     pub received_bytes: AtomicU64,
+    /// What its health checks say of backends, by their identity; empty while there is no session from it.
+    verdicts: Mutex<BTreeMap<u64, bool>>,
     /// Why there is no session to it.
     wrong: Mutex<Option<String>>,
     /// The number of sessions to it so far.
@@ -81,7 +84,7 @@ impl Peer {
     /// Why there is no session to it.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.wrong).clone()
     }
 }
 
@@ -95,6 +98,8 @@ pub struct Synchronization {
     /// The duration of the last scan in nanoseconds, and the connections that it has looked at.
     scan_ns: AtomicU64,
     scanned: AtomicU64,
+    /// What the health checks of this node say of backends of which nodes agree, by their identity.
+    verdicts: Mutex<BTreeMap<u64, bool>>,
     /// Hashes that peers have reported as gone.
     gone: Mutex<Vec<u64>>,
     stop: Mutex<bool>,
@@ -113,6 +118,7 @@ impl Synchronization {
             reported: AtomicU64::new(0),
             scan_ns: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
+            verdicts: Mutex::default(),
             gone: Mutex::default(),
             stop: Mutex::new(false),
             stopped: Condvar::new(),
@@ -142,13 +148,36 @@ impl Synchronization {
         age >= self.settings.wait || self.peers.iter().all(|peer| peer.is_complete.load(Relaxed))
     }
 
+    /// The number of all nodes.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.peers.len() + 1
+    }
+
+    /// Replaces what this node's health checks say of backends of which nodes agree, by their identity.
+    pub(crate) fn set_verdicts(&self, verdicts: BTreeMap<u64, bool>) {
+        *lock(&self.verdicts) = verdicts;
+    }
+
+    /// What this node's health checks say of a backend; `None` if nodes do not agree on it.
+    #[must_use]
+    pub fn verdict(&self, backend: u64) -> Option<bool> {
+        lock(&self.verdicts).get(&backend).copied()
+    }
+
+    /// What the health checks of other nodes say of a backend, as far as it is known.
+    #[must_use]
+    pub fn votes(&self, backend: u64) -> Vec<bool> {
+        self.peers.iter().filter_map(|peer| lock(&peer.verdicts).get(&backend).copied()).collect()
+    }
+
     fn has_stopped(&self) -> bool {
-        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.stop)
     }
 
     /// Waits for this time, or until the threads must end. Returns whether they must.
     fn pause(&self, time: Duration) -> bool {
-        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let stop = lock(&self.stop);
         let waited = self.stopped.wait_timeout_while(stop, time, |stop| !*stop);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -241,7 +270,7 @@ impl Synchronizer {
 
 impl Drop for Synchronizer {
     fn drop(&mut self) {
-        *self.shared.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.shared.stop) = true;
         self.shared.stopped.notify_all();
         for thread in self.threads.drain(..) {
             let _ended = thread.join();
@@ -265,7 +294,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
     let mut sessions = vec![0; queues.len()];
     loop {
         let began = clock();
-        let gone = std::mem::take(&mut *shared.gone.lock().unwrap_or_else(PoisonError::into_inner));
+        let gone = std::mem::take(&mut *lock(&shared.gone));
         gone.into_iter().for_each(|hash| scan.contradict(hash));
         // Sessions that have begun since the last scan get all connections.
         let now: Vec<u64> = shared.peers.iter().map(|peer| peer.session.load(Acquire)).collect();
@@ -286,6 +315,8 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
             },
         );
         let (mut new, old) = (new.finish(), old.finish());
+        let verdicts: Vec<_> = lock(&shared.verdicts).clone().into_iter().collect();
+        new.extend(wire::health(&verdicts));
         new.push(Packed::complete());
         for (at, queue) in queues.iter().enumerate() {
             if !shared.peers[at].sends.load(Relaxed) {
@@ -307,6 +338,10 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
             return;
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The messages of a peer's queue.

@@ -202,7 +202,13 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
             let row = [
                 Cell::new(format!("{}/{}", service.name, backend.name)).tone(Tone::Strong),
                 Cell::new(format!("{}{port}", backend.addr)),
-                Cell::new(backend.state.as_str()).tone(tone),
+                Cell::new(match &backend.votes {
+                    None => backend.state.clone(),
+                    Some(votes) => {
+                        format!("{} (up on {} of {})", backend.state, votes.up, votes.known)
+                    }
+                })
+                .tone(tone),
                 Cell::new(format!("{:.0}", (now.at_s - backend.since_s).max(0.0))),
                 Cell::new(weight(backend)),
                 Cell::new(Unit::Share.show(backend.share)),

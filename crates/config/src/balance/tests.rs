@@ -353,7 +353,10 @@ fn the_synchronization_of_connections_is_checked() {
     assert_eq!(Config::parse("y.toml", GOOD).unwrap().balance_settings().unwrap().replicated, 0);
     for (keys, wrong) in [
         ("listen = \"10.9.0.1:1\"\npeers = []", "'peers' is empty"),
-        ("listen = \"10.9.0.1\"\npeers = [\"10.9.0.2:1\"]", "'10.9.0.1' is not an IP address with a port"),
+        (
+            "listen = \"10.9.0.1\"\npeers = [\"10.9.0.2:1\"]",
+            "'10.9.0.1' is not an IP address with a port",
+        ),
         ("listen = \"10.9.0.1:1\"\npeers = [\"a:1\"]", "'a:1' is not an IP address with a port"),
         ("listen = \"10.9.0.1:0\"\npeers = [\"10.9.0.2:1\"]", "is not an IP address with a port"),
         ("listen = \"10.9.0.1:1\"\npeers = [\"10.9.0.1:1\"]", "is the address of this node"),
@@ -367,7 +370,10 @@ fn the_synchronization_of_connections_is_checked() {
     }
     let error = Config::parse(
         "y.toml",
-        &GOOD.replace("[[service]]", &format!("[balance.sync]\nkey_file = \"k\"\n{good}\n[[service]]")),
+        &GOOD.replace(
+            "[[service]]",
+            &format!("[balance.sync]\nkey_file = \"k\"\n{good}\n[[service]]"),
+        ),
     );
     assert!(error.unwrap_err().to_string().contains("need a common seed"));
 }

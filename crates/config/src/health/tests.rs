@@ -30,7 +30,7 @@ fn with(check: &str) -> Result<Check, ConfigError> {
 fn checks_of_each_kind_are_read() {
     assert_eq!(Config::parse("y", YARD).unwrap().services().unwrap()[0].check, None);
     let tcp = with("kind = \"tcp\"").unwrap();
-    assert_eq!(tcp, Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
+    assert_eq!(tcp, Check { asks: Asks::Tcp, rules: Rules::default(), port: None, agreed: false });
     let text = "kind = \"http\"\ninterval_ms = 500\ntimeout_ms = 250\nrise = 1\nfall = 5\nport = 8080\n\
                 path = \"/h\"\nhost = \"web.example\"\nstatus = \"200-399\"\nexpect = \"all well\"";
     let second = 1_000_000_000;

@@ -180,7 +180,7 @@ fn health_of_many_makes_one_plan_and_unchanged_tables_are_shared() {
 
 #[test]
 fn a_backend_whose_check_is_removed_is_up() {
-    let check = Some(Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
+    let check = Some(Check { asks: Asks::Tcp, rules: Rules::default(), port: None, agreed: false });
     let with = |check| Service { check, ..service("web", 80, vec![backend(1, 1)]) };
     let mut control = control(vec![with(check.clone())]);
     control.set_up("web", "b1", false, 1).unwrap();

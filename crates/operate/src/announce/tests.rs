@@ -66,6 +66,11 @@ fn states(services: Vec<Service>) -> Vec<ServiceState> {
     Control::new(services, 251, 1).unwrap().states()
 }
 
+/// A backend whose checks pass.
+fn reached(_backend: u32) -> Checked {
+    Checked { has_passed: true, is_up: true }
+}
+
 const LATER: Facts = Facts { age: 9_000_000_000, is_synchronized: true, cores_answer: true };
 
 fn reconciler(table: &mut Fake) -> Reconciler<&mut Fake> {
@@ -78,15 +83,15 @@ fn a_vip_is_announced_while_one_of_its_services_has_a_backend() {
     let mut reconciler = reconciler(&mut table);
     let one =
         states(vec![service(1, 80, &[true]), service(1, 443, &[false]), service(2, 80, &[false])]);
-    reconciler.round(&one, |_| true, &LATER, &shared);
+    reconciler.round(&one, reached, &LATER, &shared);
     assert_eq!(reconciler.table.routes, [vip(1)].into());
     assert_eq!(shared.vips(), [(vip(1), None), (vip(2), Some(Why::NoBackend))].into());
     // The last backend is drained, and the service of the other VIP is removed.
-    reconciler.round(&states(vec![service(1, 80, &[false])]), |_| true, &LATER, &shared);
+    reconciler.round(&states(vec![service(1, 80, &[false])]), reached, &LATER, &shared);
     assert_eq!(reconciler.table.routes, [].into());
     assert_eq!(shared.vips(), [(vip(1), Some(Why::NoBackend))].into());
     let changes = reconciler.table.changes;
-    reconciler.round(&states(vec![service(1, 80, &[false])]), |_| true, &LATER, &shared);
+    reconciler.round(&states(vec![service(1, 80, &[false])]), reached, &LATER, &shared);
     assert_eq!(reconciler.table.changes, changes, "nothing has changed");
 }
 
@@ -95,13 +100,18 @@ fn a_vip_waits_for_a_check_of_one_of_its_backends() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
     let mut reconciler = reconciler(&mut table);
     let checked = |all_down| {
-        let check = Check { port: None, rules: Rules::default(), asks: Asks::Tcp };
+        let check = Check { port: None, rules: Rules::default(), asks: Asks::Tcp, agreed: false };
         Service { check: Some(check), all_down, ..service(1, 80, &[true, false, true]) }
     };
     let mut expect = |services: Vec<Service>, passed: &[usize], why: Option<Why>| {
         let states = states(services);
         let ids: Vec<u32> = passed.iter().map(|at| states[0].backends[*at].id).collect();
-        reconciler.round(&states, |id| ids.contains(&id), &LATER, &shared);
+        reconciler.round(
+            &states,
+            |id| Checked { has_passed: ids.contains(&id), is_up: true },
+            &LATER,
+            &shared,
+        );
         assert_eq!(shared.vips()[&vip(1)], why);
         assert_eq!(reconciler.table.routes.contains(&vip(1)), why.is_none());
     };
@@ -120,6 +130,29 @@ fn a_vip_waits_for_a_check_of_one_of_its_backends() {
 }
 
 #[test]
+fn a_vip_is_withdrawn_from_a_node_that_reaches_no_backend_of_those_that_nodes_agree_on() {
+    let (shared, mut table) = (Announcements::default(), Fake::default());
+    let mut reconciler = reconciler(&mut table);
+    let service = |agreed| {
+        let check = Check { port: None, rules: Rules::default(), asks: Asks::Tcp, agreed };
+        Service { check: Some(check), ..service(1, 80, &[true, false, true]) }
+    };
+    let mut expect = |agreed: bool, up: &[usize], why: Option<Why>| {
+        let states = states(vec![service(agreed)]);
+        let ids: Vec<u32> = up.iter().map(|at| states[0].backends[*at].id).collect();
+        let checked = |id| Checked { has_passed: true, is_up: ids.contains(&id) };
+        reconciler.round(&states, checked, &LATER, &shared);
+        assert_eq!(shared.vips()[&vip(1)], why);
+    };
+    expect(true, &[0, 2], None);
+    expect(true, &[2], None);
+    expect(true, &[1], Some(Why::Unreached)); // it is drained
+    expect(true, &[0], None);
+    expect(true, &[], Some(Why::Unreached));
+    expect(false, &[], None); // the node alone decides, and has found them up
+}
+
+#[test]
 fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
     let (shared, mut table) = (Announcements::default(), Fake::default());
     let mut reconciler = reconciler(&mut table);
@@ -127,7 +160,7 @@ fn nothing_is_announced_at_first_without_cores_or_after_a_withdrawal() {
     let young = Facts { age: 2_999_000_000, is_synchronized: true, cores_answer: true };
     let silent = Facts { cores_answer: false, ..LATER };
     let mut expect = |facts: &Facts, why: Option<Why>| {
-        reconciler.round(&services, |_| true, facts, &shared);
+        reconciler.round(&services, reached, facts, &shared);
         assert_eq!(shared.vips(), [(vip(1), why)].into());
         assert_eq!(reconciler.table.routes.len(), usize::from(why.is_none()), "{why:?}");
     };
@@ -150,13 +183,13 @@ fn a_refused_route_is_reported_and_tried_again_a_second_later() {
     let mut reconciler = reconciler(&mut table);
     let services = states(vec![service(1, 80, &[true])]);
     for _ in 0..3 {
-        reconciler.round(&services, |_| true, &LATER, &shared);
+        reconciler.round(&services, reached, &LATER, &shared);
         assert_eq!(shared.vips(), [(vip(1), Some(Why::Refused))].into());
     }
     assert_eq!(reconciler.table.changes, 1, "one attempt a second");
     reconciler.table.refuses.clear();
     reconciler.refused.values_mut().for_each(|at| *at -= RETRY);
-    reconciler.round(&services, |_| true, &LATER, &shared);
+    reconciler.round(&services, reached, &LATER, &shared);
     assert_eq!(shared.vips(), [(vip(1), None)].into());
 }
 
@@ -173,7 +206,7 @@ proptest! {
         let mut reconciler = reconciler(&mut table);
         for (services, cores_answer) in rounds {
             let all = services.iter().map(|((last, port), backends)| service(*last, *port, backends));
-            reconciler.round(&states(all.collect()), |_| true, &Facts { cores_answer, ..LATER }, &shared);
+            reconciler.round(&states(all.collect()), reached, &Facts { cores_answer, ..LATER }, &shared);
             let with_backends = services.iter().filter(|(_, backends)| backends.contains(&true));
             let expected: BTreeSet<_> = match cores_answer {
                 true => with_backends.map(|((last, _), _)| vip(*last)).collect(),

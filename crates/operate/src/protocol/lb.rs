@@ -226,6 +226,22 @@ pub struct LbBackend {
     pub counters: LbCounts,
     /// The last health check, if there was one.
     pub check: Option<LbCheck>,
+    /// What the checks of all nodes say, if nodes agree on the health of this backend.
+    #[serde(default)]
+    pub votes: Option<LbVotes>,
+}
+
+/// What the health checks of all nodes say of a backend.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbVotes {
+    /// Whether it is up by the checks of this node.
+    pub own: bool,
+    /// The number of nodes by whose checks it is up, with this one.
+    pub up: usize,
+    /// The number of nodes whose checks are known, with this one.
+    pub known: usize,
+    /// The number of all nodes.
+    pub nodes: usize,
 }
 
 /// The last health check of a backend.

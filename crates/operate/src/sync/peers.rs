@@ -2,11 +2,12 @@
 //!
 //! Thread-safety: one thread for each session.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 use super::session::Session;
 use super::wire::{self, Part};
-use super::{Peer, Queue, Synchronization};
+use super::{Peer, Queue, Synchronization, lock};
 
 /// The time between two attempts to connect, and the longest time until a thread sees that it must end.
 const RETRY: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ pub(super) fn send(shared: &Synchronization, at: usize, key: &Key, check: u64, q
             return;
         }
         let why = ended.map_or_else(|error| describe(&error), |()| "it is too slow".to_owned());
-        let last = peer.wrong.lock().unwrap_or_else(PoisonError::into_inner).replace(why.clone());
+        let last = lock(&peer.wrong).replace(why.clone());
         if was_up || last.as_ref() != Some(&why) {
             tracing::warn!(peer = %address, "connections are not synchronized to this node: {why}");
         }
@@ -69,7 +70,7 @@ fn session(
     peer.is_slow.store(false, Relaxed);
     peer.sends.store(true, Relaxed);
     let number = peer.session.fetch_add(1, Release) + 1;
-    *peer.wrong.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *lock(&peer.wrong) = None;
     tracing::info!(peer = %address, "connections are synchronized to this node");
     loop {
         match queue.recv_timeout(RETRY) {
@@ -128,7 +129,7 @@ pub(super) fn accept(shared: &Arc<Synchronization>, listener: &TcpListener, loca
         let Ok((stream, from)) = listener.accept() else { continue };
         let ip = from.ip().to_canonical();
         if !shared.settings.peers.iter().any(|peer| peer.ip() == ip) {
-            let mut last = refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = lock(&refused);
             if last.replace(ip) != Some(ip) {
                 tracing::warn!(%from, "refused a session: no entry of 'peers' in [balance.sync] has this address");
             }
@@ -183,7 +184,9 @@ fn receive(
     })?;
     peer.receives.fetch_add(1, Relaxed);
     let ended = hear(shared, peer, (&mut stream, &mut session), local);
-    peer.receives.fetch_sub(1, Relaxed);
+    if peer.receives.fetch_sub(1, Relaxed) == 1 {
+        lock(&peer.verdicts).clear(); // it has no vote any more
+    }
     ended
 }
 
@@ -197,7 +200,7 @@ fn hear(
     let replica =
         replica.ok_or_else(|| io::Error::other("the balancer has no room for connections"))?;
     stream.set_read_timeout(Some(SILENT))?;
-    let mut message = Vec::new();
+    let (mut message, mut verdicts) = (Vec::new(), BTreeMap::new());
     loop {
         wait(shared, stream)?;
         if shared.has_stopped() {
@@ -217,12 +220,16 @@ fn hear(
                     replica.remove(hash);
                     gone.push(hash);
                 }
-                Part::Complete => peer.is_complete.store(true, Relaxed),
+                Part::Verdict { backend, is_up } => _ = verdicts.insert(backend, is_up),
+                Part::Complete => {
+                    *lock(&peer.verdicts) = std::mem::take(&mut verdicts);
+                    peer.is_complete.store(true, Relaxed);
+                }
                 Part::Hello { .. } => return Err(io::Error::other(wire::BadMessage)),
             }
         }
         peer.received.fetch_add(count, Relaxed);
-        shared.gone.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        lock(&shared.gone).extend(gone);
     }
 }
 

@@ -315,7 +315,41 @@ fn messages_that_are_not_well_formed_are_refused() {
     }
     let hello = wire::hello(7, 80);
     assert_eq!(wire::read(&hello), Ok(vec![Part::Hello { check: 7, port: 80 }]));
+    let verdicts: Vec<_> = (0..1500).map(|n| (n, n % 3 == 0)).collect();
+    let read: Vec<_> =
+        wire::health(&verdicts).flat_map(|message| wire::read(&message.bytes).unwrap()).collect();
+    let sent = verdicts.iter().map(|&(backend, is_up)| Part::Verdict { backend, is_up });
+    assert_eq!(read, sent.collect::<Vec<_>>());
+    let bad_verdict = [&[5][..], &[0; 8], &[2]].concat();
+    assert_eq!(wire::read(&bad_verdict), Err(BadMessage));
     for bad in [&hello[..10], &[&hello[..], &[0]].concat(), &[9], &[4, 0], &[3, 1, 2]] {
         assert_eq!(wire::read(bad), Err(BadMessage), "{bad:?}");
     }
+}
+
+#[test]
+fn nodes_know_the_verdicts_of_each_other_while_they_have_sessions() {
+    let [mut one, mut two, mut three] = nodes();
+    for (node, verdicts) in [(&one, [true, true]), (&two, [false, true]), (&three, [false, false])]
+    {
+        node.shared.set_verdicts((1..).zip(verdicts).collect());
+    }
+    [&mut one, &mut two, &mut three].into_iter().for_each(|node| node.start(SECRET));
+    let votes = |node: &Node, backend| {
+        let mut votes = node.shared.votes(backend);
+        votes.sort();
+        votes
+    };
+    until("the verdicts", || {
+        votes(&one, 1) == [false, false]
+            && votes(&two, 1) == [false, true]
+            && one.shared.nodes() == 3
+    });
+    until("the others", || votes(&one, 2) == [false, true] && votes(&three, 2) == [true, true]);
+    assert_eq!((one.shared.verdict(1), one.shared.verdict(3)), (Some(true), None));
+    // A changed verdict arrives, a backend that is not checked any more has none, and a node that has gone has none.
+    two.shared.set_verdicts([(1, true)].into());
+    until("the change", || votes(&one, 1) == [false, true] && votes(&one, 2) == [false]);
+    drop(three);
+    until("the end", || votes(&one, 1) == [true] && votes(&one, 2).is_empty());
 }

@@ -5,6 +5,7 @@
 //!  has       2 | ( backend, 8 | lifetime in seconds, 4 | count, 4 | hash, 8 x count ) ...
 //!  gone      3 | ( hash, 8 ) ...
 //!  complete  4
+//!  health    5 | ( backend, 8 | 1 if it is up, else 0 ) ...
 //! ```
 //!
 //! Numbers are in little-endian order. A connection is the keyed hash of its 5-tuple, and a backend is its identity, so no address
@@ -19,6 +20,8 @@ use std::sync::Arc;
 pub(super) const LONGEST: usize = 16 << 10;
 /// The most connections in a group of a message.
 const GROUP: usize = 1024;
+/// The most backends in a message.
+const VERDICTS: usize = 1024;
 /// Backend, lifetime and count of a group.
 const HEAD: usize = 16;
 
@@ -26,6 +29,7 @@ const HELLO: u8 = 1;
 const HAS: u8 = 2;
 const GONE: u8 = 3;
 const COMPLETE: u8 = 4;
+const HEALTH: u8 = 5;
 
 /// A part of a message that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +54,13 @@ pub enum Part {
     Gone {
         /// Its hash.
         hash: u64,
+    },
+    /// What the sender's health checks say of a backend. Those in front of [`Part::Complete`] are all that it has.
+    Verdict {
+        /// The identity of the backend.
+        backend: u64,
+        /// Whether it is up.
+        is_up: bool,
     },
     /// All connections were reported.
     Complete,
@@ -84,6 +95,13 @@ pub fn read(message: &[u8]) -> Result<Vec<Part>, BadMessage> {
         GONE => {
             while !rest.is_empty() {
                 all.push(Part::Gone { hash: number(&mut rest)? });
+            }
+        }
+        HEALTH => {
+            while !rest.is_empty() {
+                let backend = number(&mut rest)?;
+                let [is_up @ 0..=1] = take(&mut rest)? else { return Err(BadMessage) };
+                all.push(Part::Verdict { backend, is_up: is_up == 1 });
             }
         }
         COMPLETE => all.push(Part::Complete),
@@ -122,6 +140,18 @@ impl Packed {
     pub fn complete() -> Self {
         Self { bytes: [COMPLETE].into(), connections: 0 }
     }
+}
+
+/// The messages with the verdicts of health checks, by the identity of the backend.
+pub(super) fn health(verdicts: &[(u64, bool)]) -> impl Iterator<Item = Packed> {
+    verdicts.chunks(VERDICTS).map(|some| {
+        let mut message = Message::new(HEALTH);
+        for (backend, is_up) in some {
+            message.bytes.extend(backend.to_le_bytes());
+            message.bytes.push(u8::from(*is_up));
+        }
+        message.finish()
+    })
 }
 
 /// Packs reports into messages: connections with the same backend and lifetime share a head.

@@ -115,6 +115,7 @@ fn the_states_of_backends_are_taken_over() {
         web.check = Some(crate::check::Check {
             asks: crate::check::Asks::Tcp,
             port: None,
+            agreed: false,
             rules: crate::health::Rules { interval: 1 << 30, timeout: 1 << 30, rise: 2, fall: 3 },
         });
         web
