@@ -116,3 +116,16 @@ fn a_mistake_in_a_check_is_reported_with_its_place_and_the_fix() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn nodes_agree_on_health_only_if_they_know_each_other() {
+    let error = with("kind = \"tcp\"\nagreed = true").unwrap_err().to_string();
+    assert!(error.contains("nodes do not know each other; write [balance.sync]"), "{error}");
+    assert!(!with("kind = \"tcp\"\nagreed = false").unwrap().agreed);
+    let sync = "[balance]\nseed = 281474976710656\n[balance.sync]\nlisten = \"10.9.0.1:1\"\npeers = [\"10.9.0.2:1\"]\nkey_file = \"k\"\n";
+    let text = YARD.replace("[[service]]", &format!("{sync}[[service]]"));
+    let config =
+        Config::parse("y.toml", &format!("{text}[service.check]\nkind = \"tcp\"\nagreed = true"));
+    let check = config.unwrap().services().unwrap().remove(0).check;
+    assert!(check.unwrap().agreed);
+}
