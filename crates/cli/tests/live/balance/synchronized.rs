@@ -44,7 +44,7 @@ fn killed(choice: &'static str, synchronizes: bool) -> (usize, usize, Vec<serde_
     for (n, net) in (1..).zip(&site.balancers) {
         net.sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; ip addr add 10.3.{n}.3/24 dev west; \
-             ip route add default via 10.3.{n}.1"
+             ip route add 10.3.0.0/16 via 10.3.{n}.1"
         ));
     }
     let _farm = Farm::start(&site, &[]);
