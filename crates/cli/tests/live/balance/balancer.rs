@@ -220,7 +220,7 @@ impl Balancer {
     }
 
     /// Runs a balancer that is to end by itself, because it cannot start.
-    pub(crate) fn refused(site: &Site, config: Config) -> Output {
+    pub(crate) fn refused(site: &Site, config: &Config) -> Output {
         let net = &site.balancers[config.number - 1];
         ends(net, &config.text(), &["--control", SOCKET])
     }
