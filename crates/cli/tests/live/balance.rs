@@ -12,14 +12,17 @@ mod cluster;
 mod document;
 mod etcd;
 mod examples;
+mod fleet;
 mod hard;
 mod health;
 mod load;
 mod modes;
 mod next_hops;
 mod proxied;
+mod routing;
 mod servers;
 mod site;
+mod store;
 mod synchronized;
 mod tunnel;
 mod upgraded;
@@ -30,6 +33,7 @@ const BIRD: Need = Need::Program("bird");
 const BIRDC: Need = Need::Program("birdc");
 const ETCD: Need = Need::Program("etcd");
 const ETCDCTL: Need = Need::Program("etcdctl");
+const NFT: Need = Need::Program("nft");
 
 flowyard_testkit::tests! {
     mod announced needs [BIRD, BIRDC],
@@ -40,6 +44,7 @@ flowyard_testkit::tests! {
     mod document,
     mod etcd needs [ETCD, ETCDCTL],
     mod examples,
+    mod fleet needs [BIRD, BIRDC, ETCD, ETCDCTL, NFT],
     mod hard,
     mod health,
     mod modes,

@@ -435,3 +435,16 @@ fn the_first_services_are_waited_for_but_not_for_ever() {
     let why = first_poll(&provider(&[url]), &clock, Duration::from_millis(100)).unwrap_err();
     assert_eq!(why, "no answer within 100 ms");
 }
+
+/// Privileges can be given up only while no other thread runs.
+#[test]
+fn the_thread_that_asks_for_the_first_services_has_ended() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let clock = clock();
+    let provider = Provider::new(&config(&[url], ""), Arc::clone(&clock)).unwrap();
+    let before = Arc::strong_count(&clock);
+    // Its request takes two seconds.
+    first_poll(&provider, &clock, Duration::from_millis(1500)).unwrap_err();
+    assert_eq!(Arc::strong_count(&clock), before, "the thread has a clock of its own");
+}

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -43,7 +45,9 @@ pub struct WatcherSettings {
 /// The time between two attempts at the start.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Asks for the services at the start of an instance, for at most this long, and returns the provider that has them.
+/// Asks for the services at the start of an instance, and returns the provider that has them. No attempt begins after
+/// `patience`. One that has begun is waited for, for as long again: if its thread did not end, the instance could not
+/// give up its privileges.
 ///
 /// # Errors
 /// Why there are none.
@@ -52,10 +56,11 @@ pub fn first_poll(
     clock: &Clock,
     patience: Duration,
 ) -> Result<(Provider, Found), String> {
-    let (send, receive) = std::sync::mpsc::channel();
-    let mut provider = provider.clone();
+    let (send, receive) = mpsc::channel();
+    let (mut provider, is_over) = (provider.clone(), Arc::<AtomicBool>::default());
+    let over = Arc::clone(&is_over);
     let ask = move || {
-        loop {
+        while !over.load(Ordering::Relaxed) {
             // What was found is complete, with parts of an earlier run in place of those that failed.
             let Polled { found, failed } = provider.poll();
             let is_last = found.is_some();
@@ -68,17 +73,26 @@ pub fn first_poll(
     };
     // It waits for names and for the server, which is bounded by giving up on it.
     let thread = thread::Builder::new().name("cluster".into()).spawn(ask);
-    thread.map_err(|error| error.to_string())?;
-    let until = clock().saturating_add(patience.as_nanos() as Nanos);
+    let thread = thread.map_err(|error| error.to_string())?;
+    let mut until = clock().saturating_add(patience.as_nanos() as Nanos);
     let mut why = format!("no answer within {} ms", patience.as_millis());
-    loop {
+    let found = loop {
         let left = until.saturating_sub(clock());
         match receive.recv_timeout(Duration::from_nanos(left)) {
-            Ok((Some(found), _)) => return Ok(found),
+            Ok((Some(found), _)) => break Ok(found),
             Ok((None, failed)) => why = failed.unwrap_or(why),
-            Err(_) => return Err(why),
+            Err(RecvTimeoutError::Disconnected) => break Err(why),
+            // It waits for a server of names, for which no limit can be set.
+            Err(RecvTimeoutError::Timeout) if is_over.swap(true, Ordering::Relaxed) => {
+                return Err(why);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                until = until.saturating_add(patience.as_nanos() as Nanos);
+            }
         }
-    }
+    };
+    let _ended = thread.join();
+    found
 }
 
 /// The running thread. Dropping it ends the thread after the request in progress, without waiting for it.

@@ -1,11 +1,11 @@
 //! `flowyard run` as a load balancer: its configuration, and the changes that an operator makes.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
 use super::site::{BACKEND, BRIDGE, EAST, ROUTER, Site, VIPS, WEST, locals, mac};
-use crate::yard::{Live, wait_until};
+use crate::yard::{Live, ends, wait_until};
 use flowyard_livekit::net::Net;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,6 +217,12 @@ impl Balancer {
             live.said("err").contains("running")
         });
         Self { live, config, changes: 0 }
+    }
+
+    /// Runs a balancer that is to end by itself, because it cannot start.
+    pub(crate) fn refused(site: &Site, config: &Config) -> Output {
+        let net = &site.balancers[config.number - 1];
+        ends(net, &config.text(), &["--control", SOCKET])
     }
 
     /// Changes the configuration and waits until the instance has reloaded it.

@@ -27,7 +27,7 @@ pub(crate) fn clients() -> Vec<Requests> {
 }
 
 /// Waits until no client is connected to the web server of backend `n`.
-fn empty(site: &Site, n: usize) {
+pub(crate) fn empty(site: &Site, n: usize) {
     let left =
         || site.backends[n - 1].sh("ss -Htan state connected exclude time-wait 'sport = :80'");
     // Twice, because a SYN may be on its way.

@@ -5,7 +5,6 @@
 //! ```
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,67 +13,25 @@ use super::balancer::{Balancer, Config, Mode};
 use super::cluster::{broken, connect};
 use super::modes::answers;
 use super::servers::Farm;
-use super::site::{BACKEND, Site, VIPS, mac};
-use crate::yard::{binary, clock, wait_until};
+use super::site::Site;
+use super::store::{Etcd, Keys, generation};
+use crate::yard::{clock, wait_until};
 use flowyard_livekit::net::{Net, alone};
-use flowyard_livekit::sys;
 
 flowyard_testkit::tests! {
     balancers_follow_etcd_and_go_on_without_it,
 }
 
-/// etcd on the router, with its data in a folder that survives it.
-struct Etcd(Child);
-
-impl Etcd {
-    fn start(net: &Net, folder: &Path) -> Self {
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(folder.join("data")).args([
-            "--listen-client-urls=http://0.0.0.0:2379",
-            "--advertise-client-urls=http://127.0.0.1:2379",
-            "--listen-peer-urls=http://127.0.0.1:2380",
-        ]);
-        let log = std::fs::File::create(folder.join("log")).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        sys::within(&mut command, &net.0);
-        let etcd = Self(command.spawn().unwrap());
-        wait_until("etcd", || {
-            let status = net.run("ETCDCTL_API=3 etcdctl endpoint health").status;
-            assert!(folder.join("log").exists());
-            status.success()
-        });
-        etcd
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let (_killed, _waited) = (self.0.kill(), self.0.wait());
-    }
-}
-
-/// A change of keys below `/flowyard/config/services/`.
-fn put(net: &Net, key: &str, value: &str) {
-    net.sh(&format!(
-        "ETCDCTL_API=3 etcdctl put /flowyard/config/services/{key} <<'END'\n{value}END"
-    ));
-}
-
-fn delete(net: &Net, key: &str) {
-    net.sh(&format!("ETCDCTL_API=3 etcdctl del /flowyard/config/services/{key}"));
-}
-
-/// The key of backend `n` in service `web4` or `web6`.
-fn put_one(net: &Net, family: &str, n: usize, more: &str) {
-    let own = if family == "web4" { format!("10.2.0.{n}") } else { format!("fd02::{n}") };
-    let exit = format!("{{ port = \"east\", next_hop = \"{}\" }}", mac(BACKEND, n));
-    let value = format!("addr = \"{own}\"\nexit = {exit}\n{more}\n");
-    put(net, &format!("{family}/backends/b{n}"), &value);
-}
-
-/// The keys of backend `n` in the services of both IP versions.
-fn put_backend(net: &Net, n: usize, more: &str) {
-    ["web4", "web6"].iter().for_each(|family| put_one(net, family, n, more));
+/// Starts etcd on the router.
+fn start(net: &Net, folder: &Path) -> Etcd {
+    let args = [
+        "--listen-client-urls=http://0.0.0.0:2379",
+        "--advertise-client-urls=http://127.0.0.1:2379",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+    ];
+    let etcd = Etcd::spawn(net, folder, &args.map(str::to_owned));
+    Keys { net, endpoints: "http://127.0.0.1:2379".into() }.are_there();
+    etcd
 }
 
 /// Two balancers, the folders of their last good services, and etcd.
@@ -109,40 +66,16 @@ impl Fleet {
         Balancer::start(&self.site, Config { number: n, seed, cluster, ..Config::of(&self.site) })
     }
 
-    /// The output of `flowyard fleet` on balancer 1.
-    fn shown(&self) -> Value {
-        let file = self.folder.path().join("fleet.toml");
-        let text = "[cluster]\nendpoints = [\"http://10.3.1.1:2379\"]\n";
-        std::fs::write(&file, text).unwrap();
-        let mut command = Command::new(binary());
-        command.arg("fleet").arg("--config").arg(&file).arg("--json");
-        sys::within(&mut command, &self.site.balancers[0].0);
-        let output = command.output().unwrap();
-        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
-            panic!("{}", String::from_utf8_lossy(&output.stderr));
-        });
-        assert_eq!(output.status.success(), shown["agrees"] == true, "{shown}");
-        shown
+    /// The keys, as seen on the router.
+    fn keys(&self) -> Keys<'_> {
+        Keys { net: &self.site.router, endpoints: "http://127.0.0.1:2379".into() }
     }
 
     /// Waits until both nodes have this state for the newest generation, which is newer than `before`; returns it.
     #[track_caller]
     fn until(&self, state: &str, before: u64) -> Value {
-        let mut shown = Value::Null;
-        wait_until(state, || {
-            shown = self.shown();
-            let nodes = shown["nodes"].as_array().unwrap();
-            let newest = shown["generation"].as_u64().unwrap();
-            let is_so =
-                |node: &Value| node["state"] == state && node["seen"] == newest && newest > before;
-            nodes.len() == 2 && nodes.iter().all(is_so)
-        });
-        shown
+        self.keys().until(2, state, before)
     }
-}
-
-fn generation(shown: &Value) -> u64 {
-    shown["generation"].as_u64().unwrap()
 }
 
 /// The states of the backends of service `web4` in `lb show`.
@@ -158,14 +91,11 @@ fn backends(balancer: &Balancer) -> Vec<String> {
 /// Puts two services with two backends each, and waits until both balancers have them; returns what `flowyard fleet`
 /// shows.
 fn put_services(fleet: &Fleet, balancers: [&Balancer; 2]) -> Value {
-    let router = &fleet.site.router;
+    let keys = fleet.keys();
     let began = generation(&fleet.until("current", 0));
-    for (vip, name) in VIPS.iter().zip(["web4", "web6"]) {
-        let value = format!("vip = \"{vip}\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n");
-        put(router, name, &value);
-    }
-    put_backend(router, 1, "");
-    put_backend(router, 2, "");
+    keys.put_services("");
+    keys.put_backend(1, "");
+    keys.put_backend(2, "");
     wait_until("two backends", || {
         balancers.iter().all(|balancer| {
             let all = balancer.lb(&["show"]);
@@ -190,8 +120,8 @@ fn both_serve(site: &Site) {
 
 /// A value that is wrong changes nothing, and is reported with its key; returns the generation after it was deleted.
 fn refuse_a_mistake(fleet: &Fleet, before: &Value, balancer: &Balancer) -> u64 {
-    let router = &fleet.site.router;
-    put(router, "web4/backends/b3", "addr = \"nowhere\"\nexit = { port = \"east\" }\n");
+    let keys = fleet.keys();
+    keys.put("web4/backends/b3", "addr = \"nowhere\"\nexit = { port = \"east\" }\n");
     let refused = fleet.until("refused", generation(before));
     for (node, old) in
         refused["nodes"].as_array().unwrap().iter().zip(before["nodes"].as_array().unwrap())
@@ -207,7 +137,7 @@ fn refuse_a_mistake(fleet: &Fleet, before: &Value, balancer: &Balancer) -> u64 {
     }
     assert!(balancer.said().contains("refused, nothing changed"), "{}", balancer.said());
     assert_eq!(backends(balancer), ["b1 up", "b2 up"]);
-    delete(router, "web4/backends/b3");
+    keys.delete("web4/backends/b3");
     generation(&fleet.until("current", generation(&refused)))
 }
 
@@ -216,7 +146,7 @@ fn change_weights(fleet: &Fleet, mut last: u64) -> (u64, u64) {
     let mut longest = 0;
     for weight in 2..=21 {
         let clock = clock();
-        put_one(&fleet.site.router, "web6", 1, &format!("weight = {weight}"));
+        fleet.keys().put_one("web6", 1, &format!("weight = {weight}"));
         last = generation(&fleet.until("current", last));
         longest = longest.max(clock() / 1_000_000);
     }
@@ -226,9 +156,9 @@ fn change_weights(fleet: &Fleet, mut last: u64) -> (u64, u64) {
 fn balancers_follow_etcd_and_go_on_without_it() {
     let _alone = alone();
     let fleet = Fleet::new();
-    let (site, router) = (&fleet.site, &fleet.site.router);
+    let (site, router, keys) = (&fleet.site, &fleet.site.router, fleet.keys());
     let _farm = Farm::start(site, &[]);
-    let etcd = Etcd::start(router, fleet.folder.path());
+    let etcd = start(router, fleet.folder.path());
     let (mut one, two) = (fleet.start(1), fleet.start(2));
     let shown = put_services(&fleet, [&one, &two]);
     both_serve(site);
@@ -238,16 +168,16 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     assert_eq!(backends(&one), ["b1 up", "b2 up"]);
 
     let last = refuse_a_mistake(&fleet, &shown, &one);
-    put_backend(router, 2, "drain = true");
+    keys.put_backend(2, "drain = true");
     wait_until("the drain", || backends(&two) == ["b1 up", "b2 drained"]);
     let last = generation(&fleet.until("current", last));
     let (last, longest) = change_weights(&fleet, last);
-    put_backend(router, 2, "");
+    keys.put_backend(2, "");
     wait_until("the end of the drain", || {
         [&one, &two].iter().all(|lb| backends(lb) == ["b1 up", "b2 up"])
     });
     assert_eq!(broken(&mut kept), 0);
-    delete(router, "web4/backends/b2");
+    keys.delete("web4/backends/b2");
     wait_until("the deletion", || [&one, &two].iter().all(|lb| backends(lb) == ["b1 up"]));
     let deleted = fleet.until("current", last);
     assert_eq!(deleted["agrees"], true);
@@ -259,16 +189,16 @@ fn balancers_follow_etcd_and_go_on_without_it() {
     assert!(two.said().contains("the last good services of the file in 'state' are used"));
     assert_eq!(backends(&two), ["b1 up"]);
     both_serve(site);
-    let etcd = Etcd::start(router, fleet.folder.path());
+    let etcd = start(router, fleet.folder.path());
     wait_until("services of etcd", || {
-        let nodes = fleet.shown()["nodes"].clone();
+        let nodes = keys.shown()["nodes"].clone();
         nodes.as_array().unwrap().iter().all(|node| node["is_from_file"] == false)
     });
     let back = fleet.until("current", 0);
     assert_eq!((&back["generation"], &back["agrees"]), (&deleted["generation"], &true.into()));
 
     // An empty prefix removes no service, neither from a node that runs nor from one that starts.
-    router.sh("ETCDCTL_API=3 etcdctl del --prefix /flowyard/config/");
+    keys.delete_all();
     let empty = fleet.until("refused", generation(&back));
     assert_eq!(empty["nodes"][0]["services"], 2);
     two.kill();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::yard::clock;
 use flowyard_livekit::net::Net;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -123,12 +124,15 @@ pub(crate) struct Done {
     pub(crate) why: BTreeMap<String, u64>,
     /// Number of answers by backend.
     pub(crate) by: BTreeMap<String, u64>,
+    /// The longest time of a request in nanoseconds, with that for its connection if it opened one.
+    pub(crate) longest: u64,
 }
 
 impl Done {
     pub(crate) fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.failed += other.failed;
+        self.longest = self.longest.max(other.longest);
         other.why.into_iter().for_each(|(why, n)| *self.why.entry(why).or_default() += n);
         other.by.into_iter().for_each(|(who, n)| *self.by.entry(who).or_default() += n);
     }
@@ -167,6 +171,8 @@ impl Requests {
 
     /// Opens one connection and sends its requests.
     fn connection(self, done: &mut Done) {
+        let clock = clock();
+        let mut began = clock();
         let mut web = Web::open(self.to, PATIENCE);
         for n in 1..=self.each {
             done.requests += 1;
@@ -178,9 +184,11 @@ impl Requests {
                 Ok(who) => *done.by.entry(who).or_default() += 1,
                 Err(error) => return done.fail(format!("{}: {error}", self.to)),
             }
+            done.longest = done.longest.max(clock() - began);
             if !self.pause.is_zero() {
                 std::thread::sleep(self.pause);
             }
+            began = clock();
         }
     }
 
