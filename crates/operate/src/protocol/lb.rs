@@ -299,7 +299,8 @@ pub struct LbTrace {
     /// The address of the backend.
     pub addr: Option<String>,
     /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
-    /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `no_backend`, `backend_limit` (every backend has reached its
+    /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `reported` (another node has reported
+    /// the connection), `no_backend`, `backend_limit` (every backend has reached its
     /// limit of connections), `no_service`, or `answer` (the flow is a
     /// reply of a backend).
     pub why: String,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::topology::{BALANCERS, Fleet, SYNC, until_up};
+use super::topology::{BALANCERS, Fleet, synchronizes, until_up};
 use super::{WEB, clock, wait_until};
 
 /// A balancer is cut off from etcd: it forwards on, is `silent`, and catches up when it is back.
@@ -99,8 +99,9 @@ pub(crate) fn of_the_router(fleet: &mut Fleet) -> String {
 /// A balancer is killed with SIGKILL.
 ///
 /// The kernel then removes its routes, and the router distributes the flows of the balancer over the others. These send
-/// a connection that they do not know to the backend that Maglev names for it. So the connections that break are those of
-/// this balancer that had been opened before the table changed, and whose entry differs from the table. To have some, all
+/// a connection that they do not know to the backend that Maglev names for it. So the connections that break without reports
+/// (`[balance.sync]`) are those of this balancer that had been opened before the table changed, and whose entry differs from
+/// the table. With reports, none breaks. To have some, all
 /// connections are opened before a change here, and not used by other balancers before. The flows of the others do not move:
 /// the kernel divides the range of the hash into equal parts in the order of the next hops, and when the second of three
 /// ends, the other two have the halves in which their parts were. When it is back, only flows return to it that the others
@@ -116,9 +117,14 @@ pub(crate) fn kill(fleet: &mut Fleet) {
     let revision = fleet.keys().put_one(WEB[0], 2, "drain = true");
     let (_, checksum) = fleet.until_current(revision);
     assert_ne!(checksum, before.1);
-    let Owned { equal, moved, known } = Owned::by(fleet, KILLED);
+    let mut owned = Owned::by(fleet, KILLED);
+    wait_until("the reports of the connections", || {
+        owned = Owned::by(fleet, KILLED);
+        !synchronizes() || owned.unreported == 0
+    });
+    let Owned { equal, moved, known, .. } = owned;
     let counts = (equal.len(), moved.len(), known.len());
-    assert!(SYNC || (counts.0 > 100 && counts.1 > 20 && counts.2 == 0), "{counts:?}");
+    assert!(counts.0 > 100 && counts.1 > 20 && counts.2 == 0, "{counts:?}");
     fleet.settled("before the kill");
 
     fleet.take(KILLED).kill();
@@ -129,7 +135,7 @@ pub(crate) fn kill(fleet: &mut Fleet) {
     let [of_equal, of_moved, of_known] =
         [&equal, &moved, &known].map(|those| broken.intersection(those).count());
     let elsewhere = broken.len() - of_equal - of_moved - of_known;
-    let expected = (0, 0, if SYNC { 0 } else { moved.len() }, 0);
+    let expected = (0, 0, if synchronizes() { 0 } else { moved.len() }, 0);
     assert_eq!(
         (elsewhere, of_equal, of_moved, of_known),
         expected,
@@ -161,7 +167,9 @@ struct Owned {
     equal: BTreeSet<SocketAddr>,
     /// They have another one.
     moved: BTreeSet<SocketAddr>,
-    /// Another balancer has an entry: by synchronisation, or that of an earlier connection from the same port.
+    /// The number of those of `moved` that one of the other balancers would send elsewhere.
+    unreported: usize,
+    /// Another balancer has an entry: that of an earlier connection from the same port.
     known: BTreeSet<SocketAddr>,
 }
 
@@ -180,10 +188,11 @@ impl Owned {
             let others: Vec<_> = others.collect();
             let of = if others.iter().any(|other| other["why"] == "connection") {
                 &mut owned.known
-            } else if others.iter().all(|other| other["backend"] == own["backend"]) {
-                &mut owned.equal
             } else {
-                &mut owned.moved
+                let agrees = others.iter().all(|other| other["backend"] == own["backend"]);
+                let is_reported = others.iter().any(|other| other["why"] == "reported");
+                owned.unreported += usize::from(!agrees);
+                if agrees && !is_reported { &mut owned.equal } else { &mut owned.moved }
             };
             of.insert(from);
         }

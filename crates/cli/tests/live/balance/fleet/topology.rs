@@ -27,11 +27,12 @@ use flowyard_livekit::net::Net;
 /// `after_ms` of the announcements: more than health checks take to find a backend down.
 pub(crate) const AFTER_MS: u64 = 2500;
 
-/// Announcements, and what balancers tell each other of their connections, if they do.
-const BALANCE: &str = "[balance.announce]\nafter_ms = 2500\nwithdraw_ms = 1000\n";
+const ANNOUNCE: &str = "[balance.announce]\nafter_ms = 2500\nwithdraw_ms = 1000\n";
 
-/// Whether balancers tell each other of connections that Maglev alone would break.
-pub(crate) const SYNC: bool = false;
+/// Whether balancers report connections to each other that Maglev alone would break.
+pub(crate) fn synchronizes() -> bool {
+    std::env::var("FLOWYARD_FLEET_SYNC").as_deref() != Ok("0")
+}
 
 /// Health checks, which the kernels of the balancers send.
 const CHECK: &str = "[check]\nkind = \"http\"\npath = \"/who\"\ninterval_ms = 500\ntimeout_ms = 5000\nrise = 2\nfall = 3\n";
@@ -185,10 +186,25 @@ impl Fleet {
         Config {
             number: n,
             seed,
-            balance: BALANCE,
+            balance: self.balance(n).leak(),
             cluster: Some(cluster),
             ..Config::of(&self.site)
         }
+    }
+
+    /// The sections of `[balance]`: announcements, and reports of connections to the other balancers.
+    fn balance(&self, n: usize) -> String {
+        if !synchronizes() {
+            return ANNOUNCE.to_owned();
+        }
+        let address = |n| format!("10.8.0.{n}:7926");
+        let peers: Vec<_> = (1..=BALANCERS).filter(|&peer| peer != n).map(address).collect();
+        let key = self.management.folder.path().join("sync.key");
+        std::fs::write(&key, "a key of this test that is long enough").unwrap();
+        format!(
+            "{ANNOUNCE}[balance.sync]\nlisten = {:?}\npeers = {peers:?}\nkey_file = {key:?}\n",
+            address(n)
+        )
     }
 
     pub(crate) fn start_etcd(&mut self) {
