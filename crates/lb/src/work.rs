@@ -44,6 +44,7 @@ mod hops;
 mod hub;
 mod keep;
 mod leases;
+mod listing;
 mod locals;
 mod neighbours;
 mod others;
@@ -57,6 +58,7 @@ mod ways;
 pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
+pub use listing::{Connection, Filter, Network, Stand};
 pub use locals::{LOCALS, PORTS, ports_for_unestablished};
 use way::{Missed, Seen};
 

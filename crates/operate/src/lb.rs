@@ -24,6 +24,7 @@ use crate::protocol::{
     Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPersist, LbRoute, LbRoutes, LbService,
 };
 
+pub mod connections;
 pub mod explain;
 
 /// The hub of the balancer, or an error if the engine does not run one.

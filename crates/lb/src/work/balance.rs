@@ -144,7 +144,7 @@ impl Balance {
         };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
-        hub.begin(cores, &conns, &settings.pass);
+        hub.begin(cores, &conns, &locals, &settings.pass);
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);

@@ -328,6 +328,7 @@ mod flood;
 mod front;
 mod handed;
 mod limits;
+mod listing;
 mod marks;
 mod one_packet;
 mod operate;
