@@ -33,6 +33,7 @@ use flowyard_yard::Handle;
 pub mod commands;
 pub(crate) mod deadline;
 pub(crate) mod dns;
+mod grpc;
 pub(crate) mod http;
 pub(crate) mod probe;
 pub(crate) mod tls;

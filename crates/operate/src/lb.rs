@@ -240,6 +240,7 @@ const fn kind(asks: &Asks) -> &'static str {
         Asks::Http(_) => "http",
         Asks::Udp { .. } => "udp",
         Asks::Dns { .. } => "dns",
+        Asks::Grpc(_) => "grpc",
         Asks::Command(_) => "command",
     }
 }

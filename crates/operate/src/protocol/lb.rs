@@ -185,7 +185,7 @@ pub struct LbBackend {
 /// The last health check of a backend.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCheck {
-    /// `tcp`, `http`, `https`, `udp` or `command`.
+    /// `tcp`, `http`, `https`, `udp`, `dns`, `grpc` or `command`.
     pub kind: String,
     /// When it ended, in seconds since the engine was started.
     pub at_s: f64,
