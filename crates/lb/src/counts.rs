@@ -54,6 +54,7 @@ pub struct Cell {
     connections: AtomicU64,
     passed_over: AtomicU64,
     ambiguous: AtomicU64,
+    untold: AtomicU64,
     in_packets: AtomicU64,
     in_bytes: AtomicU64,
     out_packets: AtomicU64,
@@ -74,6 +75,8 @@ pub struct Sum {
     /// New connections that the backend did not get, because it could not tell them apart from one of another service; and
     /// replies that could belong to two services.
     pub ambiguous: u64,
+    /// Segments of clients in which the option with the client's address had no room.
+    pub untold: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -136,6 +139,11 @@ impl Cell {
         add(&self.ambiguous, 1);
     }
 
+    /// Counts a segment without room for the client's address.
+    pub fn untold(&self) {
+        add(&self.untold, 1);
+    }
+
     /// Counts a packet of `bytes` bytes that was forwarded to the backend.
     #[inline]
     pub fn went_in(&self, bytes: u64) {
@@ -186,6 +194,7 @@ impl Cell {
             connections: load(&self.connections),
             passed_over: load(&self.passed_over),
             ambiguous: load(&self.ambiguous),
+            untold: load(&self.untold),
             in_packets: load(&self.in_packets),
             in_bytes: load(&self.in_bytes),
             out_packets: load(&self.out_packets),
@@ -212,6 +221,7 @@ impl Sum {
         self.connections += other.connections;
         self.passed_over += other.passed_over;
         self.ambiguous += other.ambiguous;
+        self.untold += other.untold;
         self.in_packets += other.in_packets;
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;

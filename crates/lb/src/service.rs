@@ -38,6 +38,8 @@ pub struct Service {
     /// Whether a PROXY protocol v2 header carries the client's address to the backend. Possible
     /// for TCP with FullNAT only.
     pub proxy: bool,
+    /// Whether a TCP option carries the client's address to the backend. Possible for TCP with FullNAT only, and not with `proxy`.
+    pub toa: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
     /// Whether each datagram is placed by itself, and no connection is entered. Possible for UDP, not with FullNAT.
@@ -82,6 +84,7 @@ impl Service {
             mtu: None,
             slow_start: 0,
             proxy: false,
+            toa: false,
             answers: true,
             one_packet: false,
             persist: None,
@@ -92,6 +95,14 @@ impl Service {
             check: None,
             backends,
         }
+    }
+}
+
+impl Service {
+    /// Whether segments from clients are changed so that the backend learns the client's address.
+    #[inline]
+    pub(crate) const fn tells(&self) -> bool {
+        self.proxy | self.toa
     }
 }
 

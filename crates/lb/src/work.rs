@@ -52,6 +52,7 @@ mod placing;
 mod proxy;
 mod rewrite;
 mod strays;
+mod toa;
 mod way;
 mod ways;
 

@@ -197,6 +197,7 @@ fn counters(sum: &Sum) -> LbCounts {
         connections: sum.connections,
         passed_over: sum.passed_over,
         ambiguous: sum.ambiguous,
+        toa_omitted: sum.untold,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,

@@ -155,6 +155,9 @@ pub struct ServiceConfig {
     pub slow_start_ms: u64,
     /// How a backend is notified of the client's address.
     pub proxy: Option<ProxyConfig>,
+    /// Whether a TCP option notifies a backend of the client's address.
+    #[serde(default)]
+    pub toa: bool,
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,

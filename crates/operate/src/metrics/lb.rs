@@ -20,7 +20,7 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 7] = [
+const COUNTED: [Metric<LbCounts, u64>; 8] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",
@@ -35,6 +35,11 @@ const COUNTED: [Metric<LbCounts, u64>; 7] = [
         stem: "ambiguous_total",
         help: "Counts the new connections that the {of} did not get because the client's port has a connection to the same backend through another service, and replies that could belong to two services.",
         value: |counts| counts.ambiguous,
+    },
+    Metric {
+        stem: "toa_omitted_total",
+        help: "Counts the segments to the {of} that passed without the TCP option with the client's address, because it had no room.",
+        value: |counts| counts.toa_omitted,
     },
     Metric {
         stem: "in_packets_total",

@@ -116,6 +116,9 @@ pub struct LbCounts {
     /// that could belong to two services.
     #[serde(default)]
     pub ambiguous: u64,
+    /// Segments that passed without the TCP option with the client's address (`toa`), because it had no room.
+    #[serde(default)]
+    pub toa_omitted: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
