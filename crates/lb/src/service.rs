@@ -188,11 +188,27 @@ pub enum Choice {
     Maglev,
     /// Weighted round robin.
     RoundRobin,
-    /// The backend with the fewest connections in relation to its weight.
+    /// The backend with the fewest connections in relation to its weight, the new one included: the shortest expected delay of IPVS (`sed`).
     LeastConnections,
     /// Maglev table indexed by a hash of the source address: all connections of a client go to one
     /// backend.
     SourceHash,
+    /// The backend with the fewest connections in relation to its weight, without the new one: `wlc` of IPVS.
+    WeightedLeast,
+    /// A backend without connections, or else as [`Choice::LeastConnections`]: never queue (`nq`) of IPVS.
+    NeverQueue,
+    /// The backend with the largest weight: weighted failover (`fo`) of IPVS.
+    Failover,
+    /// The backend with the largest weight of those that have less connections than their weight: overflow (`ovf`) of IPVS.
+    Overflow,
+}
+
+impl Choice {
+    /// Whether the weights and the connections of all backends are compared for each new connection.
+    #[must_use]
+    pub const fn compares(self) -> bool {
+        !matches!(self, Self::Maglev | Self::SourceHash | Self::RoundRobin)
+    }
 }
 
 /// The behaviour of a service when every backend is down.

@@ -231,6 +231,10 @@ pub(crate) const fn choice(choice: Choice) -> &'static str {
         Choice::SourceHash => "source",
         Choice::RoundRobin => "roundrobin",
         Choice::LeastConnections => "least",
+        Choice::WeightedLeast => "wlc",
+        Choice::NeverQueue => "nq",
+        Choice::Failover => "fo",
+        Choice::Overflow => "ovf",
     }
 }
 

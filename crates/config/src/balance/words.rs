@@ -318,6 +318,8 @@ words! {
     ChoiceConfig -> Choice {
         Maglev => Choice::Maglev, RoundRobin => Choice::RoundRobin,
         Least => Choice::LeastConnections, Source => Choice::SourceHash,
+        Wlc => Choice::WeightedLeast, Sed => Choice::LeastConnections, Nq => Choice::NeverQueue,
+        Fo => Choice::Failover, Ovf => Choice::Overflow,
     }
 }
 words! {

@@ -52,7 +52,7 @@ pub struct LbService {
     pub ports: String,
     /// `dsr`, `dnat`, `fullnat`, `ipip` or `gue`.
     pub mode: String,
-    /// `maglev`, `source`, `roundrobin` or `least`.
+    /// `maglev`, `source`, `roundrobin`, `least`, `wlc`, `nq`, `fo` or `ovf`.
     pub choice: String,
     /// Checksum of the Maglev table in hexadecimal. It is equal on machines that send the same
     /// connections to the same backends.
@@ -239,7 +239,7 @@ pub struct LbTrace {
     pub backend: Option<String>,
     /// The address of the backend.
     pub addr: Option<String>,
-    /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
+    /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`, `wlc`, `nq`, `fo`, `ovf`,
     /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `no_backend`, `backend_limit` (every backend has reached its
     /// limit of connections), `no_service`, or `answer` (the flow is a
     /// reply of a backend).
