@@ -1,7 +1,8 @@
-//! `balance`: any bytes as a UDP payload with a QUIC connection ID, and as an ICMP message. The first
+//! `balance`: any bytes as a UDP payload with a QUIC connection ID, as an ICMP message, and as the answer to a gRPC health check. The first
 //! three bytes choose the encryption, the lengths of server ID and nonce, and the address family.
 
 use crate::{Limits, Line};
+use flowyard_lb::check::grpc;
 use flowyard_lb::icmp;
 use flowyard_lb::quic::{Config, Reader, Route};
 
@@ -11,7 +12,7 @@ use flowyard_lb::quic::{Config, Reader, Route};
 pub const LIMITS: Limits =
     Limits { blocks: Line { input: 1000, byte: 10 }, bytes: Line { input: 1000, byte: 0 } };
 
-/// Reads `data` as both.
+/// Reads `data` as all of them.
 ///
 /// # Panics
 /// When a parser panics, or returns what the bytes cannot hold.
@@ -24,6 +25,9 @@ pub fn balance(data: &[u8]) {
     {
         assert_eq!(id.bytes().len(), server);
         assert!(data.len() > server + nonce, "a connection ID that is longer than the bytes");
+    }
+    if grpc::answer(data).is_some() {
+        assert!(data.len() >= 5 && data[0] == 0);
     }
     let v6 = form & 0x40 != 0;
     if let Some(quoted) = icmp::quoted(data, v6) {

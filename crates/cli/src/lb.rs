@@ -10,6 +10,7 @@ use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
+pub(crate) mod connections;
 pub(crate) mod import;
 pub(crate) mod tables;
 
@@ -24,6 +25,7 @@ pub(crate) const ROUTES: &str = "flowyard.lb.routes/1";
 Examples:
   flowyard lb show
   flowyard lb trace \"tcp 203.0.113.7:40000 > 192.0.2.1:443\"
+  flowyard lb connections web --client 203.0.113.0/24
   flowyard lb drain web/a
   flowyard lb drain web/a --undo
   flowyard lb set-weight web/a 10
@@ -43,6 +45,8 @@ enum Command {
     Show(ShowArgs),
     /// Show which backend a flow goes to, and why
     Trace(TraceArgs),
+    /// List the connections in the tables, or count them by service, backend or client
+    Connections(connections::Args),
     /// Stop sending new connections to a backend; its existing connections stay
     Drain(DrainArgs),
     /// Set the weight of a backend: its share of new connections
@@ -159,6 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             let (service, backend) = split(&args.backend)?;
             change(&args.ask, &Request::LbWeight { service, backend, weight: args.weight })
         }
+        Command::Connections(args) => connections::run(args),
         Command::Import(args) => import::run(args),
         Command::Withdraw(args) => {
             let request = Request::LbWithdraw { undo: args.undo };

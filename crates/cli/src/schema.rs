@@ -5,8 +5,8 @@
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbRoutes, LbTrace, Offload, Queues,
-    Sas, Steer, SwitchWhy, Tables, Trace,
+    Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbConnections, LbRoutes, LbTrace,
+    Offload, Queues, Sas, Steer, SwitchWhy, Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_rfc2544::document::{Comparison, Document};
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 71] = [
+const ALL: [Printed; 72] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -84,6 +84,7 @@ const ALL: [Printed; 71] = [
     row("switch-why", switch::WHY, document::<SwitchWhy>),
     row("lb-show", lb::SHOW, document::<Lb>),
     row("lb-trace", lb::TRACE, document::<LbTrace>),
+    row("lb-connections", lb::connections::SCHEMA, document::<LbConnections>),
     row("lb-change", lb::CHANGE, document::<LbChange>),
     row("lb-routes", lb::ROUTES, document::<LbRoutes>),
     row("lb-import", lb::import::SCHEMA, document::<lb::import::Document>),

@@ -12,7 +12,8 @@
 //!
 //! With the argument `hits`, only packets of 1,024 existing connections are sent, a fixed number in each
 //! mode, so that an instruction counter can compare two versions. With `marked`, packets of existing connections are sent
-//! without and with the marks of an adapter.
+//! without and with the marks of an adapter. With `listing`, the result is the time for which a table is locked while its
+//! connections are listed.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(unsafe_code, reason = "the standard library does not know a thread's time")]
 
@@ -23,7 +24,7 @@ use flowyard_flow::table::marked;
 use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, proto};
 use flowyard_lb::{Backend, Control, Exit, Mode, Service, Timeouts};
-use flowyard_lb::{Balance, BalanceSettings, Hub};
+use flowyard_lb::{Balance, BalanceSettings, ConnKey, Conns, Hub, Owner, State};
 use flowyard_pool::Meta;
 use flowyard_pool::Pool;
 use flowyard_testkit::Build;
@@ -351,11 +352,41 @@ fn by_cores() {
     }
 }
 
+/// The processor time of a page of a table of a million connections, whose slots are not in the caches.
+fn by_pages() {
+    /// Connections in the table.
+    const MOST: u32 = 1 << 20;
+    let mut conns = Conns::new(MOST as usize, Timeouts::default(), false);
+    for number in 0..MOST {
+        let (src, dst) = (IpAddr::from(number.to_be_bytes()), IpAddr::from(VIP));
+        let key = ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 7, dst, 80));
+        let owner = Owner { backend: 0, service: 0, sees_answers: false };
+        conns.insert(&key, key.hash(7), owner, State::Open, 5).unwrap();
+    }
+    let mut other = vec![1u8; 256 << 20];
+    let (mut page, mut times) = (Vec::with_capacity(Conns::PAGE), Vec::new());
+    for _ in 0..5 {
+        other.iter_mut().for_each(|byte| *byte ^= 3);
+        let mut from = Some(0);
+        while let Some(slot) = from {
+            let before = thread_ns();
+            from = conns.page(slot, 5, &mut page);
+            times.push(thread_ns() - before);
+            std::hint::black_box(&page);
+            page.clear();
+        }
+    }
+    times.sort_unstable();
+    let at = |share: usize| times[(times.len() - 1) * share / 1000] as f64 / 1e3;
+    println!("microseconds of a page: median {}, 99.9 % {}, most {}", at(500), at(999), at(1000));
+}
+
 fn main() {
     for arg in std::env::args() {
         let others = match arg.as_str() {
             "cores" => return by_cores(),
             "marked" => return by_marks(),
+            "listing" => return by_pages(),
             "instructions-1" => Others::None,
             "instructions-16" => Others::Empty,
             "instructions-full" => Others::Full,

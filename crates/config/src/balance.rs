@@ -54,6 +54,7 @@ impl Config {
             mtu: service.mtu,
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
+            toa: service.toa,
             answers: service.answer,
             one_packet: *service.one_packet.get_ref(),
             persist: service.persist.as_ref().map(|is| self.persistence(is)).transpose()?,

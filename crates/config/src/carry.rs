@@ -41,6 +41,8 @@ enum NoLongFrames {
     Tunnel,
     /// The PROXY header makes the first segment longer than the others.
     Proxy,
+    /// The option with the client's address makes the first segment longer than the others.
+    Toa,
     /// The datagrams of a frame may have connection IDs of several servers.
     Quic,
 }
@@ -57,6 +59,7 @@ impl NoLongFrames {
             _ if word != about => None,
             Mode::Ipip | Mode::Gue => Some(Self::Tunnel),
             _ if service.proxy.is_some() => Some(Self::Proxy),
+            _ if service.toa => Some(Self::Toa),
             _ if !service.quic.is_empty() => Some(Self::Quic),
             _ => None,
         }
@@ -67,6 +70,7 @@ impl NoLongFrames {
         match self {
             Self::Tunnel => ("puts packets into tunnels", "use the mode dsr, dnat or fullnat"),
             Self::Proxy => ("inserts a PROXY header into the stream", "remove 'proxy'"),
+            Self::Toa => ("inserts a TCP option with the client's address", "remove 'toa'"),
             Self::Quic => ("routes each datagram by its connection ID", "remove 'quic'"),
         }
     }
@@ -293,6 +297,7 @@ mod tests {
             (&[("dsr", "tcp", ""), ("ipip", "tcp", "")], all(true, false, true)),
             (&[("gue", "udp", "")], all(true, true, false)),
             (&[("fullnat", "tcp", "proxy = \"v2\"")], all(true, false, true)),
+            (&[("fullnat", "tcp", "toa = true")], all(true, false, true)),
             (&[("dsr", "udp", QUIC)], all(true, true, false)),
             (&[("gue", "udp", ""), ("gue", "tcp", "")], all(true, false, false)),
         ] {

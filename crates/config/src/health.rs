@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use flowyard_frame::Nanos;
-use flowyard_lb::check::{Asks, Check, Http, Tls};
+use flowyard_lb::check::{Asks, Check, Grpc, Http, Tls};
 use flowyard_lb::health::Rules;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -51,6 +51,8 @@ pub struct CheckConfig {
     /// `dns`: the type of the records.
     #[serde(rename = "type")]
     pub record: Option<Spanned<RecordType>>,
+    /// `grpc`: the name of the service that the server is asked about.
+    pub service: Option<Spanned<String>>,
     /// `command`: the program and its arguments.
     pub command: Option<Spanned<Vec<String>>>,
 }
@@ -69,6 +71,8 @@ pub enum CheckKind {
     Udp,
     /// Asks a DNS server for a record.
     Dns,
+    /// Asks a gRPC server for the health of a service.
+    Grpc,
     /// Runs a command, which must exit with 0.
     Command,
 }
@@ -183,6 +187,7 @@ impl Config {
                 let kind = check.record.as_ref().map_or(RecordType::A, |kind| *kind.get_ref());
                 Asks::Dns { name: self.domain(query)?, kind: kind as u16 }
             }
+            CheckKind::Grpc => Asks::Grpc(self.grpc(check)?),
             CheckKind::Command => {
                 let words = check.command.as_ref().map(Spanned::get_ref);
                 match words.filter(|words| words.first().is_some_and(|word| !word.is_empty())) {
@@ -204,13 +209,13 @@ impl Config {
 
     /// Rejects keys of another kind of check, which would have no effect.
     fn only_what_fits(&self, check: &CheckConfig) -> Result<(), ConfigError> {
-        use CheckKind::{Command, Dns, Http, Https, Udp};
+        use CheckKind::{Command, Dns, Grpc, Http, Https, Udp};
         fn at<T>(given: Option<&Spanned<T>>) -> Option<Range<usize>> {
             given.map(Spanned::span)
         }
-        let fits: [Key<'_>; 10] = [
+        let fits: [Key<'_>; 11] = [
             ("path", at(check.path.as_ref()), &[Http, Https], "http and https"),
-            ("host", at(check.host.as_ref()), &[Http, Https], "http and https"),
+            ("host", at(check.host.as_ref()), &[Http, Https, Grpc], "http, https and grpc"),
             ("status", at(check.status.as_ref()), &[Http, Https], "http and https"),
             ("verify", at(check.verify.as_ref()), &[Https], "https"),
             ("ca", at(check.ca.as_ref()), &[Https], "https"),
@@ -218,6 +223,7 @@ impl Config {
             ("expect", at(check.expect.as_ref()), &[Http, Https, Udp], "http, https and udp"),
             ("query", at(check.query.as_ref()), &[Dns], "dns"),
             ("type", at(check.record.as_ref()), &[Dns], "dns"),
+            ("service", at(check.service.as_ref()), &[Grpc], "grpc"),
             ("command", at(check.command.as_ref()), &[Command], "command"),
         ];
         for (key, at, kinds, names) in fits {
@@ -229,24 +235,49 @@ impl Config {
         Ok(())
     }
 
+    /// A word of ASCII; `is_good` says whether it is otherwise right.
+    fn word(
+        &self,
+        given: &Spanned<String>,
+        what: &str,
+        fix: &str,
+        is_good: bool,
+    ) -> Result<String, ConfigError> {
+        let text = given.get_ref();
+        let is_plain = text.chars().all(|c| c.is_ascii_graphic());
+        match is_good && is_plain && !text.is_empty() {
+            true => Ok(text.clone()),
+            false => Err(self.error(given.span(), format!("'{text}' is not a {what}"), fix)),
+        }
+    }
+
+    /// The name of a host in a request, if there is one.
+    fn host(&self, check: &CheckConfig) -> Result<Option<String>, ConfigError> {
+        let fix = "write its name, as \"web.example\"";
+        check.host.as_ref().map(|host| self.word(host, "host", fix, true)).transpose()
+    }
+
+    fn grpc(&self, check: &CheckConfig) -> Result<Grpc, ConfigError> {
+        let host = self.host(check)?;
+        let is_authority = |host: &str| host.chars().all(|c| !"/?#@\\".contains(c));
+        if let Some(given) = check.host.as_ref().filter(|host| !is_authority(host.get_ref())) {
+            let what = format!("'{}' is not a host", given.get_ref());
+            return Err(self.error(given.span(), what, "write its name, as \"web.example\""));
+        }
+        let fix = "write it as \"package.Service\", or leave it out to ask about the server";
+        let service = check.service.as_ref();
+        let service = service.map(|service| self.word(service, "service", fix, true));
+        Ok(Grpc { service: service.transpose()?.unwrap_or_default(), host })
+    }
+
     fn http(&self, check: &CheckConfig) -> Result<Http, ConfigError> {
-        let word = |given: &Spanned<String>, what: &str, fix: &str, good: bool| {
-            let text = given.get_ref();
-            let plain = text.chars().all(|c| c.is_ascii_graphic());
-            match good && plain && !text.is_empty() {
-                true => Ok(text.clone()),
-                false => Err(self.error(given.span(), format!("'{text}' is not a {what}"), fix)),
-            }
-        };
         let path = match &check.path {
             None => "/".into(),
             Some(path) => {
                 let good = path.get_ref().starts_with('/');
-                word(path, "path", "write it as \"/health\", blanks as %20", good)?
+                self.word(path, "path", "write it as \"/health\", blanks as %20", good)?
             }
         };
-        let host = check.host.as_ref();
-        let host = host.map(|host| word(host, "host", "write its name, as \"web.example\"", true));
         let status = check.status.as_ref().map(|status| status.get_ref().0.clone());
         let status = status.unwrap_or(200..=299);
         let tls = match check.kind {
@@ -255,7 +286,7 @@ impl Config {
         };
         Ok(Http {
             path,
-            host: host.transpose()?,
+            host: self.host(check)?,
             least: *status.start(),
             most: *status.end(),
             body: check.expect.as_ref().map(|text| text.get_ref().clone()),

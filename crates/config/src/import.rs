@@ -274,20 +274,21 @@ fn quoted(text: &str) -> String {
 fn choice(scheduler: &str) -> (&'static str, Option<String>) {
     match scheduler {
         "rr" | "wrr" => ("roundrobin", None),
-        "lc" | "wlc" => ("least", None),
+        "lc" => (
+            "wlc",
+            Some("the scheduler 'lc' ignores weights, and choice = \"wlc\" does not".into()),
+        ),
+        "wlc" => ("wlc", None),
+        "sed" => ("sed", None),
+        "nq" => ("nq", None),
+        "fo" => ("fo", None),
+        "ovf" => ("ovf", None),
         "sh" => ("source", None),
         "mh" => ("maglev", None),
-        "sed" | "nq" | "lblc" | "lblcr" | "dh" | "fo" | "ovf" | "twos" => {
-            let near = match scheduler {
-                "sed" | "nq" | "twos" => "least",
-                _ => "maglev",
-            };
-            (
-                near,
-                Some(format!(
-                    "the scheduler '{scheduler}' does not exist in flowyard; choice = \"{near}\" is used"
-                )),
-            )
+        "lblc" | "lblcr" | "dh" | "twos" => {
+            let near = if scheduler == "twos" { "least" } else { "maglev" };
+            let what = "does not exist in flowyard";
+            (near, Some(format!("the scheduler '{scheduler}' {what}; choice = \"{near}\" is used")))
         }
         _ => (
             "maglev",

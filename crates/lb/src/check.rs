@@ -2,6 +2,8 @@
 
 use crate::health::Rules;
 
+pub mod grpc;
+
 /// The health check of the backends of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
@@ -37,6 +39,8 @@ pub enum Asks {
         /// The type of the records (IANA).
         kind: u16,
     },
+    /// Asks a gRPC server for the health of a service, over HTTP/2 without TLS. Passes if the service accepts requests.
+    Grpc(Grpc),
     /// Runs a command, given as program and arguments, with the backend's address and port in its
     /// environment. Passes if the exit status is 0.
     Command(Vec<String>),
@@ -57,6 +61,15 @@ pub struct Http {
     pub body: Option<String>,
     /// Present for HTTPS.
     pub tls: Option<Tls>,
+}
+
+/// A call of `grpc.health.v1.Health/Check`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grpc {
+    /// The name of the service; the empty name is the server.
+    pub service: String,
+    /// The authority of the request; `None` is the backend's address.
+    pub host: Option<String>,
 }
 
 /// How the certificate of a backend is verified.

@@ -25,8 +25,8 @@ mod work;
 
 pub use asked::Asked;
 pub use conns::{
-    Conn, ConnKey, Conns, Full, Held, LocalPort, Owner, Progress, Proxied, Sender, Stage, State,
-    Step, Timeouts,
+    Conn, ConnKey, Conns, Full, Held, Listed, LocalPort, Owner, Progress, Proxied, Sender, Stage,
+    State, Step, Timeouts,
 };
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};
@@ -34,6 +34,9 @@ pub use near::nearest;
 pub use persist::{Persist, Persisted, Persistence};
 pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
-pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
+pub use work::{
+    Balance, BalanceSettings, Because, Connection, Explained, Filter, Hub, Kept, Network,
+    Occupancy, Place, Report, Stand,
+};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};
 pub use work::{Replicated, Scan, seconds};

@@ -27,6 +27,7 @@ use crate::persist::Persist;
 use crate::quic::{Reader, Route, ServerId};
 use crate::service::{Choice, Exit, Mode, OnDown, Service};
 
+mod compared;
 mod configured;
 mod entry;
 mod limit;
@@ -239,7 +240,7 @@ impl Plan {
                 *turn = at as u32 + 1;
                 *table.turns.get(at)?
             }
-            Choice::LeastConnections => return self.least(table, |_| true),
+            _ => return self.compared(table, |_| true),
         };
         self.member(table, index)
     }
@@ -299,16 +300,6 @@ impl Plan {
     fn member(&self, table: &Table, index: u16) -> Option<&Target> {
         let place = *table.members.get(usize::from(index))?;
         self.targets.get(place as usize)?.as_ref()
-    }
-
-    /// The backend with the fewest connections in relation to its weight, of those that `may` have another one; among equals,
-    /// the first.
-    fn least(&self, table: &Table, may: impl Fn(&Target) -> bool) -> Option<&Target> {
-        let all =
-            table.members.iter().filter_map(|&place| self.targets.get(place as usize)?.as_ref());
-        let load = |target: &Target| u64::from(target.active.get()) + 1;
-        all.filter(|target| target.weight > 0 && may(target))
-            .min_by(|a, b| (load(a) * u64::from(b.weight)).cmp(&(load(b) * u64::from(a.weight))))
     }
 
     /// Resizes `turns` to the services of this plan. Each core starts at a different position.

@@ -38,6 +38,8 @@ pub struct Service {
     /// Whether a PROXY protocol v2 header carries the client's address to the backend. Possible
     /// for TCP with FullNAT only.
     pub proxy: bool,
+    /// Whether a TCP option carries the client's address to the backend. Possible for TCP with FullNAT only, and not with `proxy`.
+    pub toa: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
     /// Whether each datagram is placed by itself, and no connection is entered. Possible for UDP, not with FullNAT.
@@ -82,6 +84,7 @@ impl Service {
             mtu: None,
             slow_start: 0,
             proxy: false,
+            toa: false,
             answers: true,
             one_packet: false,
             persist: None,
@@ -92,6 +95,14 @@ impl Service {
             check: None,
             backends,
         }
+    }
+}
+
+impl Service {
+    /// Whether segments from clients are changed so that the backend learns the client's address.
+    #[inline]
+    pub(crate) const fn tells(&self) -> bool {
+        self.proxy | self.toa
     }
 }
 
@@ -177,11 +188,27 @@ pub enum Choice {
     Maglev,
     /// Weighted round robin.
     RoundRobin,
-    /// The backend with the fewest connections in relation to its weight.
+    /// The backend with the fewest connections in relation to its weight, the new one included: the shortest expected delay of IPVS (`sed`).
     LeastConnections,
     /// Maglev table indexed by a hash of the source address: all connections of a client go to one
     /// backend.
     SourceHash,
+    /// The backend with the fewest connections in relation to its weight, without the new one: `wlc` of IPVS.
+    WeightedLeast,
+    /// A backend without connections, or else as [`Choice::LeastConnections`]: never queue (`nq`) of IPVS.
+    NeverQueue,
+    /// The backend with the largest weight: weighted failover (`fo`) of IPVS.
+    Failover,
+    /// The backend with the largest weight of those that have less connections than their weight: overflow (`ovf`) of IPVS.
+    Overflow,
+}
+
+impl Choice {
+    /// Whether the weights and the connections of all backends are compared for each new connection.
+    #[must_use]
+    pub const fn compares(self) -> bool {
+        !matches!(self, Self::Maglev | Self::SourceHash | Self::RoundRobin)
+    }
 }
 
 /// The behaviour of a service when every backend is down.

@@ -15,6 +15,9 @@ use crate::socket::is_answered;
 /// not respond delays an answer by half a second; the rest is for machines with much other load.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time in which the largest tables are read: 100 million connections take some seconds.
+const LISTING: f64 = 50.0;
+
 /// A request could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -127,6 +130,7 @@ fn takes(request: &Request) -> Duration {
     let seconds = match request {
         Request::Flows { seconds } => *seconds,
         Request::Trace(trace) => trace.seconds,
+        Request::LbConnections(_) => LISTING,
         _ => 0.0,
     };
     Duration::try_from_secs_f64(seconds).unwrap_or_default()

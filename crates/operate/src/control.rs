@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives within
-//! 10 seconds; at most 16 connections are open; at most one trace and one count of flows run, and each ends
+//! 10 seconds; at most 16 connections are open; at most one trace, one count of flows and one listing of connections run, and each ends
 //! when its client closes the connection.
 //! Thread-safety: one thread accepts connections, and each connection has a thread. Dropping the server
 //! removes the socket.
@@ -277,6 +277,7 @@ struct Busy {
     connections: AtomicUsize,
     trace: Mutex<()>,
     flows: Mutex<()>,
+    listing: Mutex<()>,
     handover: Mutex<()>,
 }
 
@@ -379,6 +380,10 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         },
         Request::Lb => either(stream, lb::services(yard)),
         Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
+        Request::LbConnections(request) => match busy.listing.try_lock() {
+            Ok(_one) => either(stream, lb::connections::list(yard, request, &|| is_closed(stream))),
+            Err(_) => taken(stream, "listing of connections"),
+        },
         Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
         Request::SwitchSnoop { from } => either(stream, switch::snoop(yard, *from)),
         Request::Sas => either(stream, ipsec::sas(yard)),

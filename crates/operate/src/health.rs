@@ -34,6 +34,7 @@ mod agreed;
 pub mod commands;
 pub(crate) mod deadline;
 pub(crate) mod dns;
+mod grpc;
 pub(crate) mod http;
 pub(crate) mod probe;
 pub(crate) mod tls;

@@ -27,6 +27,7 @@ use crate::protocol::{
 };
 use crate::sync::{Peer, Synchronization};
 
+pub mod connections;
 pub mod explain;
 
 /// The hub of the balancer, or an error if the engine does not run one.
@@ -245,6 +246,7 @@ fn counters(sum: &Sum) -> LbCounts {
         resumed: sum.resumed,
         passed_over: sum.passed_over,
         ambiguous: sum.ambiguous,
+        toa_omitted: sum.untold,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,
@@ -278,6 +280,10 @@ pub(crate) const fn choice(choice: Choice) -> &'static str {
         Choice::SourceHash => "source",
         Choice::RoundRobin => "roundrobin",
         Choice::LeastConnections => "least",
+        Choice::WeightedLeast => "wlc",
+        Choice::NeverQueue => "nq",
+        Choice::Failover => "fo",
+        Choice::Overflow => "ovf",
     }
 }
 
@@ -288,6 +294,7 @@ const fn kind(asks: &Asks) -> &'static str {
         Asks::Http(_) => "http",
         Asks::Udp { .. } => "udp",
         Asks::Dns { .. } => "dns",
+        Asks::Grpc(_) => "grpc",
         Asks::Command(_) => "command",
     }
 }

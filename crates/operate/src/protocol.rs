@@ -22,8 +22,8 @@ mod switch;
 
 pub use ipsec::{SaState, Sas};
 pub use lb::{
-    Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbPeer, LbPersist, LbRoute, LbRoutes,
-    LbService, LbSync, LbTrace, LbVotes,
+    Lb, LbBackend, LbChange, LbCheck, LbConnection, LbConnections, LbConnectionsRequest, LbCore,
+    LbCounts, LbGroup, LbPeer, LbPersist, LbRoute, LbRoutes, LbService, LbSync, LbTrace, LbVotes,
 };
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
@@ -65,6 +65,9 @@ pub enum Request {
         /// A flow, as `tcp 10.0.0.1:40000 > 192.0.2.1:443`.
         flow: String,
     },
+    /// The entries of a balancer's connection tables: [`LbConnections`].
+    #[serde(rename = "lb_connections")]
+    LbConnections(LbConnectionsRequest),
     /// The flow entries of a switch that a frame matches, and whether the flow cache handles it:
     /// [`SwitchWhy`].
     #[serde(rename = "switch_why")]

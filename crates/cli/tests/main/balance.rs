@@ -26,7 +26,7 @@ flowyard_testkit::tests! {
 }
 
 /// A flow of the capture that has frames all the time.
-const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
+pub(crate) const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
 
 /// Backends at addresses of this machine, so that health checks can reach them.
 pub(crate) const A: &str = "name = \"a\"\naddr = \"127.0.0.1\"";
@@ -386,6 +386,11 @@ fn unknown_names_are_refused_with_the_known_ones() {
         (&["lb", "trace", "icmp 10.0.0.1 > 10.0.0.2"], "has no ports"),
         (&["lb", "trace", "nonsense"], "nonsense"),
         (&["lb", "show", "--interval", "0"], "--interval: must be 0.05"),
+        (&["lb", "connections", "dsn"], "there is no service 'dsn'; did you mean 'dns'?"),
+        (&["lb", "connections", "dns/x"], "there is no backend 'x'; did you mean 'a'?"),
+        (&["lb", "connections", "--client", "10.0.0.0/33"], "a network such as 203.0.113.0/24"),
+        (&["lb", "connections", "--limit", "100001"], "write at most 100000"),
+        (&["lb", "connections", "--state", "syn"], "possible values: opening, open"),
     ] {
         let error = refused(args);
         assert!(error.contains(said), "{args:?}: {error}");

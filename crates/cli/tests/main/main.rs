@@ -6,6 +6,7 @@ mod bad_input;
 mod balance;
 mod bench;
 mod common;
+mod connections;
 mod documents;
 mod explain;
 mod figures;
@@ -38,6 +39,7 @@ flowyard_testkit::tests! {
     mod bad_input,
     mod balance,
     mod bench,
+    mod connections,
     mod documents,
     mod explain,
     mod figures,

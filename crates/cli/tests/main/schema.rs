@@ -348,6 +348,15 @@ fn what_lb_prints_fits_its_schemas() {
     fits("lb-change", &["lb", "drain", "dns/a"]);
     fits("lb-change", &["lb", "set-weight", "dns/a", "5"]);
     fits("lb-show", &["lb", "show"]);
+    for (args, what) in [(&[][..], "connections"), (&["--by", "backend"], "groups")] {
+        let value = yard.json(&[&["lb", "connections"], args].concat());
+        let schema = json(["schema", "lb-connections"]);
+        let mut faults = Vec::new();
+        check(&value, &schema, &schema, "lb-connections", &mut faults);
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert_eq!(value["schema"], "flowyard.lb.connections/1");
+        assert!(value[what].as_array().is_some_and(|all| !all.is_empty()), "{value}");
+    }
 }
 
 fn what_a_running_instance_prints_fits_its_schemas() {

@@ -159,6 +159,9 @@ pub struct ServiceConfig {
     pub slow_start_ms: u64,
     /// How a backend is notified of the client's address.
     pub proxy: Option<ProxyConfig>,
+    /// Whether a TCP option notifies a backend of the client's address.
+    #[serde(default)]
+    pub toa: bool,
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
@@ -319,6 +322,8 @@ words! {
     ChoiceConfig -> Choice {
         Maglev => Choice::Maglev, RoundRobin => Choice::RoundRobin,
         Least => Choice::LeastConnections, Source => Choice::SourceHash,
+        Wlc => Choice::WeightedLeast, Sed => Choice::LeastConnections, Nq => Choice::NeverQueue,
+        Fo => Choice::Failover, Ovf => Choice::Overflow,
     }
 }
 words! {

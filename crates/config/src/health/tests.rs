@@ -50,6 +50,11 @@ fn checks_of_each_kind_are_read() {
     assert_eq!(dns.asks, Asks::Dns { name: "www.example".into(), kind: 1 });
     let dns = with("kind = \"dns\"\nquery = \".\"\ntype = \"soa\"").unwrap();
     assert_eq!(dns.asks, Asks::Dns { name: ".".into(), kind: 6 });
+    let grpc = with("kind = \"grpc\"").unwrap();
+    assert_eq!(grpc.asks, Asks::Grpc(Grpc { service: String::new(), host: None }));
+    let grpc = with("kind = \"grpc\"\nservice = \"a.B\"\nhost = \"web.example\"").unwrap();
+    let host = Some("web.example".into());
+    assert_eq!(grpc.asks, Asks::Grpc(Grpc { service: "a.B".into(), host }));
     let command = with("kind = \"command\"\ncommand = [\"true\", \"x\"]").unwrap();
     assert_eq!(command.asks, Asks::Command(vec!["true".into(), "x".into()]));
 }
@@ -103,6 +108,9 @@ fn a_mistake_in_a_check_is_reported_with_its_place_and_the_fix() {
         ("kind = \"tcp\"\nfall = 101", "21:8", "fall = 101 is not possible; write 1 to 100"),
         ("kind = \"udp\"", "19:1", "nothing would be sent; add 'send = ...'"),
         ("kind = \"udp\"\nsend = \"hex:0\"", "21:8", "'0' are not bytes in hexadecimal"),
+        ("kind = \"tcp\"\nservice = \"a\"", "21:11", "'service' is for checks of kind grpc; leave"),
+        ("kind = \"grpc\"\nservice = \"a b\"", "21:11", "'a b' is not a service; write it as"),
+        ("kind = \"grpc\"\nhost = \"a/b\"", "21:8", "'a/b' is not a host; write its name"),
         ("kind = \"dns\"", "19:1", "nothing would be asked for; add 'query = ...'"),
         ("kind = \"dns\"\nquery = \"a..b\"", "21:9", "'a..b' is not a domain name; write it"),
         ("kind = \"dns\"\nquery = \"\"", "21:9", "'' is not a domain name"),

@@ -38,7 +38,7 @@ const RULES: &str = "\
 -A -t 192.0.2.1:80 -s wrr
 -a -t 192.0.2.1:80 -r 10.0.1.1:8080 -m -w 2
 -a -t 192.0.2.1:80 -r 10.0.1.2:8080 -m -w 0
--A -u 192.0.2.1:53 -s sed -o
+-A -u 192.0.2.1:53 -s lblc -o
 -a -u 192.0.2.1:53 -r 10.0.1.1:53 -g -w 1 -x 100 -y 0
 -A -t [2001:db8::1]:443 -s wlc -p 300 -M 64
 -a -t [2001:db8::1]:443 -r [fd00::1]:443 -i -w 1 --tun-type gue --tun-port 6080 --tun-nocsum
@@ -63,11 +63,36 @@ fn the_rules_of_ipvs_become_services() {
     assert_eq!(lines, [4, 5, 7, 8, 9], "{notes:?}");
     assert!(services[1].one_packet && !services[0].one_packet);
     for (at, wanted) in [
-        (0, "the scheduler 'sed' does not exist in flowyard; choice = \"least\" is used"),
+        (0, "the scheduler 'lblc' does not exist in flowyard; choice = \"maglev\" is used"),
         (3, "server fd00::2 is left out: it has mode \"dnat\""),
         (4, "the service of firewall mark 7"),
     ] {
         assert!(notes[at].1.starts_with(wanted), "{:?}", notes[at]);
+    }
+}
+
+#[test]
+fn schedulers_of_ipvs_are_carried_over() {
+    use flowyard_lb::Choice;
+    for (scheduler, choice, remark) in [
+        ("wlc", Choice::WeightedLeast, ""),
+        ("lc", Choice::WeightedLeast, "the scheduler 'lc' ignores weights"),
+        ("sed", Choice::LeastConnections, ""),
+        ("nq", Choice::NeverQueue, ""),
+        ("fo", Choice::Failover, ""),
+        ("ovf", Choice::Overflow, ""),
+        ("twos", Choice::LeastConnections, "the scheduler 'twos' does not exist"),
+        ("dh", Choice::Maglev, "the scheduler 'dh' does not exist"),
+        ("x", Choice::Maglev, "the scheduler 'x' is not known"),
+    ] {
+        let text = format!(
+            "-A -t 192.0.2.1:80 -s {scheduler}\n-a -t 192.0.2.1:80 -r 10.0.1.1:80 -g -w 2\n"
+        );
+        let imported = read(&text, Format::Ipvsadm).unwrap();
+        assert_eq!(config(&imported).services().unwrap()[0].choice, choice, "{scheduler}");
+        let notes = notes(&imported);
+        assert_eq!(notes.len(), usize::from(!remark.is_empty()), "{notes:?}");
+        assert!(notes.iter().all(|(line, text)| *line == 1 && text.starts_with(remark)));
     }
 }
 
@@ -288,7 +313,7 @@ fn the_virtual_servers_of_keepalived_become_services() {
         "[service.check]\nkind = \"http\"\nfall = 4\ninterval_ms = 6000\npath = \"/health\"\nstatus = 200\ntimeout_ms = 2500\n",
         "command = [\"/usr/lib/check\", \"dns\"]",
         "choice = \"source\"",
-        "choice = \"least\"\npersist = { seconds = 50 }\n",
+        "choice = \"wlc\"\npersist = { seconds = 50 }\n",
         "weight = 3\nexit = { port = \"east\" }",
         "addr = \"10.0.1.9\"\nport = 8081\nbackup = true\nweight = 1\n",
     ] {

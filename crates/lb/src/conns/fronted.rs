@@ -68,6 +68,11 @@ impl Conns {
         self.fronted.as_ref().map_or(0, |it| it.len)
     }
 
+    /// Whether the front answers the connection in `slot`.
+    pub(super) fn is_in_front(&self, slot: usize) -> bool {
+        self.fronted.as_ref().and_then(|it| it.flows.get(slot)).is_some_and(|flow| *flow < REFUSED)
+    }
+
     /// A flow whose connection ended or changed.
     pub fn gone_flow(&mut self) -> Option<u32> {
         self.fronted.as_mut()?.gone.pop()

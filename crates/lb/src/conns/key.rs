@@ -41,11 +41,16 @@ impl ConnKey {
         source.hash(seed)
     }
 
+    /// Whether the addresses are of IPv6.
+    #[must_use]
+    pub const fn is_ipv6(&self) -> bool {
+        self.words[4].to_ne_bytes()[5] != 0
+    }
+
     /// The source address with all but its leading bits set to zero; the number of bits depends on the IP version.
     #[must_use]
     pub fn network(&self, bits_v4: u8, bits_v6: u8) -> [u64; 2] {
-        let is_ipv6 = self.words[4].to_ne_bytes()[5] != 0;
-        let rest = 128 - u32::from(if is_ipv6 { bits_v6 } else { bits_v4 }.min(128));
+        let rest = 128 - u32::from(if self.is_ipv6() { bits_v6 } else { bits_v4 }.min(128));
         let mask: [u64; 2] =
             zerocopy::transmute!(u128::MAX.checked_shl(rest).unwrap_or(0).to_be_bytes());
         [self.words[0] & mask[0], self.words[1] & mask[1]]

@@ -28,6 +28,11 @@ pub(super) const fn after(now: Nanos, time: Nanos) -> u32 {
     if end > NONE as u64 { NONE } else { end as u32 }
 }
 
+/// When a tick begins.
+pub(super) const fn begin(tick: u32) -> Nanos {
+    (tick as Nanos) << 27
+}
+
 /// The number of ticks in `time`, rounded up.
 #[inline]
 pub(super) const fn ticks(time: Nanos) -> u64 {

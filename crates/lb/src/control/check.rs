@@ -74,12 +74,28 @@ pub enum BadWhat {
         "PROXY protocol works only for TCP with mode fullnat; leave out 'proxy': in the other modes backends see the client's address"
     )]
     Proxy,
+    /// A TCP option is to have the client's address where that is not possible.
+    #[error(
+        "a TCP option tells addresses only for TCP with mode fullnat, and not beside PROXY protocol; leave out 'toa': in the other modes backends see the client's address"
+    )]
+    Toa,
     /// A service places datagrams one by one, and has something that needs connections.
     #[error("{0}")]
     OnePacket(&'static str),
     /// Two backends of a service have the same server ID.
     #[error("backend '{0}' has the same server ID as another backend; give each backend its own")]
     ServerTwice(String),
+}
+
+/// Why a service cannot tell its backends the client's address as it is configured.
+fn tells(service: &Service) -> Option<BadWhat> {
+    let is_fit = (service.mode, service.proto) == (Mode::FullNat, proto::TCP);
+    match (service.proxy, service.toa) {
+        (true, _) if !is_fit => Some(BadWhat::Proxy),
+        (true, true) => Some(BadWhat::Toa),
+        (_, true) if !is_fit => Some(BadWhat::Toa),
+        _ => None,
+    }
 }
 
 /// Validates all services and returns their addresses.
@@ -95,8 +111,8 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         if first == 0 || first > last {
             return Err(wrong(None, BadWhat::Ports));
         }
-        if service.proxy && (service.mode, service.proto) != (Mode::FullNat, proto::TCP) {
-            return Err(wrong(None, BadWhat::Proxy));
+        if let Some(what) = tells(service) {
+            return Err(wrong(None, what));
         }
         if let Some(what) = one_packet(service) {
             return Err(wrong(None, BadWhat::OnePacket(what)));

@@ -28,10 +28,10 @@ impl Plan {
         Some(Entry { entry, entries, checksum: table.checksum(), target })
     }
 
-    /// The backend of a service that has the fewest connections in relation to its weight.
+    /// The backend for a new connection to a service whose choice compares backends.
     #[must_use]
-    pub fn fewest(&self, service: u16) -> Option<&Target> {
-        self.least(self.services.get(usize::from(service))?, |_| true)
+    pub fn best(&self, service: u16) -> Option<&Target> {
+        self.compared(self.services.get(usize::from(service))?, |_| true)
     }
 
     /// The backends of a service, in the order of the configuration.

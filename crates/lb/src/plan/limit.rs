@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use super::{Plan, Table, Target};
 use crate::conns::ConnKey;
-use crate::service::Choice;
+use flowyard_yard::DropReason;
 
 /// The most entries of the Maglev table that are examined for a backend that accepts connections, before all backends of the
 /// service are.
@@ -123,8 +123,8 @@ impl Plan {
     ) -> Option<&Target> {
         let table = self.services.get(usize::from(full.service))?;
         let accepts = |target: &&Target| target.weight > 0 && target.has_room() && may(target);
-        if table.service.choice == Choice::LeastConnections {
-            return self.least(table, |target| accepts(&target));
+        if table.service.choice.compares() {
+            return self.compared(table, |target| accepts(&target));
         }
         let (entries, at) =
             (table.maglev.entries(), table.maglev.entry(self.hash_of(table, key, hash)));
@@ -137,6 +137,16 @@ impl Plan {
         let from = usize::from(full.index);
         let mut others = (1..all).map(|next| ((from + next) % all) as u16);
         others.find_map(|index| self.member(table, index).filter(accepts))
+    }
+
+    /// Why no backend of a service was chosen.
+    #[must_use]
+    pub fn why_none(&self, service: u16) -> DropReason {
+        let table = self.services.get(usize::from(service));
+        match table.is_some_and(|table| !table.maglev.entries().is_empty()) {
+            true => DropReason::BackendLimit, // of weights that are limits
+            false => DropReason::NoBackend,
+        }
     }
 
     /// Whether a backend of the service accepts connections.

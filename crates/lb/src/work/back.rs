@@ -46,6 +46,9 @@ impl Balance {
                 self.answers.put(&packet, &key, Reply { proxied: Proxied::default(), ..reply });
             }
             packet.one_hop();
+            if key.tcp_flags & FlowKey::SYN != 0 {
+                self.leave_room(&mut packet);
+            }
             if proxied.stage != Stage::None {
                 let after = proxy::from_proxied(&mut packet, &key, proxied);
                 let client = dst.map(|(addr, from)| {

@@ -148,7 +148,7 @@ impl Balance {
         };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
-        hub.begin(cores, &conns, &settings.pass);
+        hub.begin(cores, &conns, &locals, &settings.pass);
         let replica = (settings.replicated > 0).then(|| {
             let new = || Arc::new(Replica::new(settings.replicated, secret.key("replica")));
             Arc::clone(hub.replica.get_or_init(new))

@@ -73,6 +73,14 @@ impl Balance {
         }
     }
 
+    /// Counts a segment to the backend of the current packet that has no room for the client's address.
+    #[cold]
+    pub(super) fn untold(&self) {
+        if let Some(cell) = self.cell() {
+            cell.untold();
+        }
+    }
+
     /// Counts a packet to a service that was dropped before a backend was chosen.
     #[cold]
     pub(super) fn unserved(&self, service: u16, reason: DropReason) {

@@ -59,8 +59,8 @@ pub enum Because {
     Entry,
     /// The connection is new, and round robin decides. Only the receiving core knows its position.
     Turns,
-    /// The connection is new, and the backend with the fewest connections is chosen.
-    Fewest,
+    /// The connection is new, and the weights and connections of the backends are compared.
+    Compared,
     /// The connection is new, and the network of its client has the backend.
     Network {
         /// How long ago the last connection of the network came.
@@ -158,9 +158,10 @@ impl Hub {
             _ if let Some((target, age)) = persisted => (Some(target.id), Because::Network { age }),
             (None, _) => (None, Because::NoBackend),
             (Some(_), Some(Choice::RoundRobin)) => (None, Because::Turns),
-            (Some(_), Some(Choice::LeastConnections)) => {
-                (plan.fewest(service).map(|target| target.id), Because::Fewest)
-            }
+            (Some(_), Some(choice)) if choice.compares() => match plan.best(service) {
+                Some(target) => (Some(target.id), Because::Compared),
+                None => (None, Because::Full),
+            },
             (Some(backend), _) => (Some(backend), Because::Entry),
         };
         let chosen = explained.backend.and_then(|id| plan.target(id));

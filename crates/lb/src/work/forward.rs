@@ -67,8 +67,8 @@ impl Balance {
             return self.answer_with((batch, lane), pool, wrong, (vip, DropReason::TooLong));
         }
         packet.one_hop();
-        if let (true, proto::TCP, Some(home)) = (service.proxy, key.proto, way.home) {
-            if let Err(reason) = self.to_proxied(frame, pool, &key, home) {
+        if let (true, proto::TCP, Some(home)) = (service.tells(), key.proto, way.home) {
+            if let Err(reason) = self.tell(frame, pool, &key, home, target) {
                 return refuse(batch, lane, reason);
             }
             let Some(longer) = Packet::new(pool.bytes_mut(frame), &key) else {
@@ -98,6 +98,23 @@ impl Balance {
             return refuse(batch, lane, DropReason::Fragment);
         }
         self.send(batch, lane, pool, target);
+    }
+
+    /// Changes a segment of a client so that the backend learns the client's address.
+    fn tell(
+        &self,
+        frame: &mut Frame,
+        pool: &Pool,
+        key: &FlowKey,
+        home: (u16, u32),
+        target: &Target,
+    ) -> Result<(), DropReason> {
+        let service = &self.plan.services()[usize::from(target.service)].service;
+        if service.proxy {
+            return self.to_proxied(frame, pool, key, home);
+        }
+        self.tell_address(frame, pool, key, home, self.mtu(target, service.mtu));
+        Ok(())
     }
 
     /// The local address of a FullNAT connection; `None` if it has no entry or no port.

@@ -83,7 +83,7 @@ impl Balance {
             None => 0,
             Some(mtu) => u16::try_from(mtu.checked_sub(overhead).filter(|mtu| *mtu > 0)?).ok()?,
         };
-        if !service.quic.is_empty() || service.proxy {
+        if !service.quic.is_empty() || service.tells() {
             return None;
         }
         let change = match target.mode {

@@ -8,16 +8,18 @@
 //! only when that number has changed; the lock is held while a pointer is copied, not while a plan is built.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::handed::{self, Places};
 use crate::health::Change;
-use crate::{BadService, Conns, Control, Plan, Service, ServiceState, Unknown};
+use crate::{BadService, Conns, Control, LocalPort, Plan, Service, ServiceState, Unknown};
 use flowyard_flow::table::Replica;
 use flowyard_frame::Nanos;
 
 use super::hops::Hops;
+use super::locals::Locals;
 use flowyard_works::neighbour::Neighbours;
 use flowyard_yard::ControlPlane;
 
@@ -35,6 +37,8 @@ pub struct Hub {
     reports: Mutex<BTreeMap<u32, Report>>,
     /// For packets of no service: the port by which they leave, by the port at which they came in.
     pass: OnceLock<Vec<Option<u16>>>,
+    /// The local addresses, for queries.
+    locals: OnceLock<Arc<Locals>>,
     /// Where the connections of the process belong that this one has taken over from.
     inherited: OnceLock<Arc<Places>>,
     /// The connections that other machines have reported.
@@ -79,6 +83,7 @@ impl Hub {
             conns: Mutex::default(),
             reports: Mutex::default(),
             pass: OnceLock::new(),
+            locals: OnceLock::new(),
             inherited: OnceLock::new(),
             replica: OnceLock::new(),
         }
@@ -191,10 +196,17 @@ impl Hub {
         lock(&self.reports).get(&backend).cloned()
     }
 
-    /// Prepares counters for `cores` cores and keeps their connection tables and `pass` for queries.
-    pub(super) fn begin(&self, cores: usize, conns: &Tables, pass: &[Option<u16>]) {
+    /// Prepares counters for `cores` cores and keeps their connection tables, local addresses and `pass` for queries.
+    pub(super) fn begin(
+        &self,
+        cores: usize,
+        conns: &Tables,
+        locals: &Arc<Locals>,
+        pass: &[Option<u16>],
+    ) {
         self.change(|control| control.count_by(cores));
         let _kept = self.pass.set(pass.to_vec()); // a reload does not change it
+        let _kept = self.locals.set(Arc::clone(locals));
         *lock(&self.conns) = Some(Arc::clone(conns));
     }
 
@@ -208,6 +220,12 @@ impl Hub {
     /// The connection tables of the cores; `None` before [`Self::begin`].
     pub(super) fn conns(&self) -> Option<Tables> {
         lock(&self.conns).clone()
+    }
+
+    /// The address and port that a FullNAT connection has on a core.
+    pub(super) fn local(&self, core: usize, local: LocalPort, v6: bool) -> Option<SocketAddr> {
+        let addr = self.locals.get()?.addr(core, local, v6)?;
+        Some(SocketAddr::new(addr, local.port))
     }
 
     /// Where the connections of another process belong here.

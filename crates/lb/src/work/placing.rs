@@ -139,7 +139,7 @@ impl Balance {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
-        let target = chosen.ok_or(DropReason::NoBackend)?;
+        let target = chosen.ok_or_else(|| plan.why_none(service))?;
         self.fitting(plan, target, new)
     }
 

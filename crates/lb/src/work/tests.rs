@@ -173,13 +173,14 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_do_not_panic(
-        mut data in prop::collection::vec(any::<u8>(), 0..160), mode in 0usize..6, edit in 0usize..7, at in 0usize..160, byte: u8,
+        mut data in prop::collection::vec(any::<u8>(), 0..160), mode in 0usize..7, edit in 0usize..7, at in 0usize..160, byte: u8,
     ) {
-        let proxy = mode == 5;
-        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue, Mode::FullNat][mode];
+        let (proxy, toa) = (mode == 5, mode == 6);
+        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue, Mode::FullNat, Mode::FullNat][mode];
         let vip = ip("192.0.2.1");
         let mut service = service("s", vip, proto::TCP, 1..=65_535, mode);
         (service.mss, service.mtu, service.proxy) = (Some(1000), Some(150), proxy);
+        service.toa = toa;
         service.backends = vec![backend(1, ip("10.0.1.1"), None)];
         let hub = Arc::new(Hub::new(Control::new(vec![service], 251, 7).unwrap()));
         let addrs = vec![ip("192.0.2.253"), ip("2001:db8::fe")];
@@ -329,6 +330,7 @@ mod flood;
 mod front;
 mod handed;
 mod limits;
+mod listing;
 mod marks;
 mod one_packet;
 mod operate;

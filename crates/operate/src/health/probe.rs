@@ -11,7 +11,7 @@ use flowyard_lb::check::{Asks, Http};
 
 use super::commands::Commands;
 use super::deadline::{Deadline, Fault, Timed};
-use super::{dns, http, tls, udp};
+use super::{dns, grpc, http, tls, udp};
 
 /// The backend that is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +73,9 @@ impl Probe {
             }
             Asks::Udp { send, expect } => udp::ask(asked.addr, deadline, send, expect.as_deref()),
             Asks::Dns { name, kind } => dns::ask(asked.addr, name, *kind, deadline),
+            Asks::Grpc(wanted) => {
+                grpc::ask(&connect(asked.addr, deadline)?, wanted, asked.addr, deadline)
+            }
             Asks::Command(words) => commands.run(words, asked, deadline),
         }
     }

@@ -31,6 +31,20 @@ pub fn trace(yard: &Handle, flow: &str) -> Result<LbTrace, String> {
     Ok(trace)
 }
 
+/// The backend that a choice prefers, in words.
+const fn best(choice: Choice) -> &'static str {
+    match choice {
+        Choice::NeverQueue => {
+            "a backend without connections, otherwise to the one with the fewest for its weight"
+        }
+        Choice::Failover => "the backend with the largest weight",
+        Choice::Overflow => {
+            "the backend with the largest weight of those with less connections than their weight"
+        }
+        _ => "the backend with the fewest connections for its weight",
+    }
+}
+
 struct Words<'a> {
     explained: &'a Explained,
     hub: &'a Hub,
@@ -182,13 +196,12 @@ impl<'a> Words<'a> {
                 self.entry(OTHERS);
                 ("roundrobin", None)
             }
-            Because::Fewest => {
-                self.step(format!(
-                    "{new}: {it} goes to the backend with the fewest connections for its weight"
-                ));
-                self.fewest();
+            Because::Compared => {
+                let chosen = self.table().map_or(Choice::LeastConnections, |t| t.service.choice);
+                self.step(format!("{new}: {it} goes to {}", best(chosen)));
+                self.connections();
                 self.entry(OTHERS);
-                ("least", None)
+                (choice(chosen), None)
             }
             Because::Network { age } => {
                 self.step(self.is_new());
@@ -201,12 +214,22 @@ impl<'a> Words<'a> {
             }
             Because::Full => {
                 self.step(self.is_new());
-                let fix = "raise 'max_connections' of the backends, or add backends";
+                let fix = self.full();
                 let reason = DropReason::BackendLimit;
                 ("backend_limit", Some(Loss { reason, fix: fix.into() }))
             }
         };
         Verdict { why, drop }
+    }
+
+    /// How a service whose backends are at their limits can accept connections.
+    fn full(&mut self) -> &'static str {
+        let chosen = self.table().map(|table| table.service.choice);
+        if chosen != Some(Choice::Overflow) {
+            return "raise 'max_connections' of the backends, or add backends";
+        }
+        self.connections();
+        "raise 'weight' of the backends, which is the limit of their connections with 'ovf', or 'max_connections', or add backends"
     }
 
     /// The network of the client, which has a backend.
@@ -279,7 +302,7 @@ impl<'a> Words<'a> {
     }
 
     /// The number of connections of each backend.
-    fn fewest(&mut self) {
+    fn connections(&mut self) {
         let plan = &self.explained.plan;
         let members = self.table().into_iter().flat_map(|table| plan.members(table));
         let one = |t: &Target| {

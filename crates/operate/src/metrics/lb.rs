@@ -42,6 +42,11 @@ const COUNTED: [Metric<LbCounts, u64>; 8] = [
         value: |counts| counts.ambiguous,
     },
     Metric {
+        stem: "toa_omitted_total",
+        help: "Counts the segments to the {of} that passed without the TCP option with the client's address, because it had no room.",
+        value: |counts| counts.toa_omitted,
+    },
+    Metric {
         stem: "in_packets_total",
         help: "Counts the packets from clients that were forwarded to the {of}.",
         value: |counts| counts.in_packets,

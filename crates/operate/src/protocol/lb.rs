@@ -95,7 +95,7 @@ pub struct LbService {
     pub ports: String,
     /// `dsr`, `dnat`, `fullnat`, `ipip` or `gue`.
     pub mode: String,
-    /// `maglev`, `source`, `roundrobin` or `least`.
+    /// `maglev`, `source`, `roundrobin`, `least`, `wlc`, `nq`, `fo` or `ovf`.
     pub choice: String,
     /// Checksum of the Maglev table in hexadecimal. It is equal on machines that send the same
     /// connections to the same backends.
@@ -162,6 +162,9 @@ pub struct LbCounts {
     /// that could belong to two services.
     #[serde(default)]
     pub ambiguous: u64,
+    /// Segments that passed without the TCP option with the client's address (`toa`), because it had no room.
+    #[serde(default)]
+    pub toa_omitted: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -247,7 +250,7 @@ pub struct LbVotes {
 /// The last health check of a backend.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCheck {
-    /// `tcp`, `http`, `https`, `udp` or `command`.
+    /// `tcp`, `http`, `https`, `udp`, `dns`, `grpc` or `command`.
     pub kind: String,
     /// When it ended, in seconds since the engine was started.
     pub at_s: f64,
@@ -298,7 +301,7 @@ pub struct LbTrace {
     pub backend: Option<String>,
     /// The address of the backend.
     pub addr: Option<String>,
-    /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
+    /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`, `wlc`, `nq`, `fo`, `ovf`,
     /// `roundrobin` (the service's choice), `network` (the network of the client has a backend), `reported` (another node has reported
     /// the connection), `no_backend`, `backend_limit` (every backend has reached its
     /// limit of connections), `no_service`, or `answer` (the flow is a
@@ -333,4 +336,111 @@ pub struct LbChange {
     pub connections: u32,
     /// A remark for the user, for example why the change has no effect yet.
     pub note: Option<String>,
+}
+
+/// Which connections to list, or to count.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LbConnectionsRequest {
+    /// The name of a service.
+    pub service: Option<String>,
+    /// The name of a backend of that service.
+    pub backend: Option<String>,
+    /// The address of a client, or a network such as `203.0.113.0/24`.
+    pub client: Option<String>,
+    /// One of [`LbConnectionsRequest::STATES`].
+    pub state: Option<String>,
+    /// One of [`LbConnectionsRequest::GROUPS`]: connections are counted by it, and not listed.
+    pub by: Option<String>,
+    /// The most connections, or groups, in the answer.
+    pub limit: usize,
+}
+
+impl LbConnectionsRequest {
+    /// What can be asked about the state of a connection.
+    pub const STATES: [&'static str; 6] =
+        ["opening", "open", "closing", "datagrams", "established", "unestablished"];
+    /// By what connections can be counted.
+    pub const GROUPS: [&'static str; 3] = ["service", "backend", "client"];
+    /// The largest limit.
+    pub const MOST: usize = 100_000;
+}
+
+impl Default for LbConnectionsRequest {
+    fn default() -> Self {
+        Self { service: None, backend: None, client: None, state: None, by: None, limit: 100 }
+    }
+}
+
+/// Entries of the connection tables of all cores.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbConnections {
+    /// When the reading of the tables began, in seconds since the engine was started.
+    pub at_s: f64,
+    /// The number of the plan that names services and backends.
+    pub generation: u64,
+    /// Entries in the tables of all cores.
+    pub entries: u64,
+    /// Entries that the filters select.
+    pub selected: u64,
+    /// Selected connections, or groups if there are any, that are not in the answer because of the limit.
+    pub left_out: u64,
+    /// Some of the selected entries, core by core; empty if they are counted by something.
+    pub connections: Vec<LbConnection>,
+    /// By what the entries are counted: `service`, `backend` or `client`; null if they are listed.
+    pub by: Option<String>,
+    /// The numbers of entries, the largest first.
+    pub groups: Vec<LbGroup>,
+    /// Selected entries whose client is not counted, because there are too many clients.
+    pub ungrouped: u64,
+}
+
+/// An entry of a connection table.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbConnection {
+    /// `tcp`, `udp` or `sctp`.
+    pub proto: String,
+    /// Address and port of the client.
+    pub client: String,
+    /// Address and port that the client sends to.
+    pub vip: String,
+    /// The service; null if no service has this address and port any more.
+    pub service: Option<String>,
+    /// The backend; null if it was removed.
+    pub backend: Option<String>,
+    /// Address and port of the backend; without the port if it is the one that the client sends to.
+    pub addr: Option<String>,
+    /// Address and port that the balancer has towards the backend, with `fullnat`.
+    pub local: Option<String>,
+    /// `opening` (the client has sent a SYN only), `open`, `closing` (after a FIN or RST), or `datagrams` (UDP).
+    pub state: String,
+    /// Whether it is established; see Floods in docs/balance.md.
+    pub is_established: bool,
+    /// The time since the last packet in seconds, up to 0.14 too small. If the connection is offloaded, since the last packet that the balancer knows.
+    pub idle_s: f64,
+    /// The time in seconds until the entry expires if no packet comes.
+    pub expires_in_s: f64,
+    /// The core that has the entry.
+    pub core: u16,
+    /// Whether another core has the entry by which the connection is counted.
+    pub is_copy: bool,
+    /// Whether XDP answers its packets.
+    pub is_offloaded: bool,
+}
+
+/// The number of entries of a service, backend or client.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LbGroup {
+    /// The service, if entries are counted by service or backend; null for entries of no service.
+    pub service: Option<String>,
+    /// The backend, if entries are counted by backend; null for those of removed backends.
+    pub backend: Option<String>,
+    /// The address of the client, if entries are counted by client.
+    pub client: Option<String>,
+    /// Entries.
+    pub entries: u64,
+    /// Established connections among them.
+    pub established: u64,
+    /// Entries among them by which connections are not counted, because another core has one.
+    pub copies: u64,
 }

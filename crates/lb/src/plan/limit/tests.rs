@@ -5,7 +5,7 @@ use flowyard_frame::{FlowKey, proto};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Backend, Control, Exit, Mode, Service};
+use crate::{Backend, Choice, Control, Exit, Mode, Service};
 
 fn plan(choice: Choice, weights: &[u32], ceilings: &[Option<Ceiling>]) -> Arc<Plan> {
     let backend = |(n, (&weight, &ceiling)): (u8, (&u32, &Option<Ceiling>))| Backend {

@@ -124,9 +124,12 @@ proptest! {
     /// On any cores, in any order: no backend exceeds its limit, and a new connection is dropped only if none has room.
     #[test]
     fn no_backend_exceeds_its_limit(
-        which in 0usize..4, most in prop::collection::vec(0u32..6, 1..4), steps in prop::collection::vec((0u16..40, 0usize..3, 0u8..8), 1..120),
+        which in 0usize..7, most in prop::collection::vec(0u32..6, 1..4), steps in prop::collection::vec((0u16..40, 0usize..3, 0u8..8), 1..120),
     ) {
-        let choice = [Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections][which];
+        let choice = [
+            Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections, Choice::WeightedLeast,
+            Choice::NeverQueue, Choice::Failover,
+        ][which];
         let (hub, mut works) = group(vec![limited(Mode::Dsr, choice, &most)], 3);
         let mut open = std::collections::BTreeMap::new();
         for (number, core, what) in steps {
@@ -167,7 +170,7 @@ fn a_trace_names_the_backend_that_is_full() {
     let first = hub.explain(&flow(1), 5);
     assert_eq!(
         (first.backend, first.why, first.passed_over),
-        (Some(ids[1]), Because::Fewest, None)
+        (Some(ids[1]), Because::Compared, None)
     );
     send(&mut works[0], 2, FlowKey::SYN);
     let full = hub.explain(&flow(1), 5);

@@ -121,10 +121,15 @@ proptest! {
     /// The explanation of a flow agrees with what happens to its packets.
     #[test]
     fn the_explanation_agrees_with_the_data_path(
-        which in 0usize..4, clients in prop::collection::vec((1u8..200, 1u16..9), 1..20), down in 0u8..5, drained in 0u8..5,
+        which in 0usize..8, clients in prop::collection::vec((1u8..200, 1u16..9), 1..20), down in 0u8..5, drained in 0u8..5,
     ) {
-        let choice = [Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections][which];
-        let (hub, mut works) = group(vec![web(choice, Mode::Dsr)], 2);
+        let choice = [
+            Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections, Choice::WeightedLeast,
+            Choice::NeverQueue, Choice::Failover, Choice::Overflow,
+        ][which];
+        let mut service = web(choice, Mode::Dsr);
+        (0..).zip(&mut service.backends).for_each(|(n, backend)| backend.weight = 1 + n % 2 * 4);
+        let (hub, mut works) = group(vec![service], 2);
         let change = |hub: &Hub| {
             let _ = hub.set_up("web", &format!("b{down}"), false, 7);
             let _ = hub.drain("web", &format!("b{drained}"), true, 7);
@@ -140,6 +145,10 @@ proptest! {
             let (action, _) = balance(&mut works[core], &tcp(client, port, if is_new { FlowKey::SYN } else { FlowKey::ACK }));
             match (explained.why, before) {
                 (Because::NoBackend, None) => prop_assert!(action.to.is_drop()),
+                (Because::Full, None) => {
+                    prop_assert_eq!(choice, Choice::Overflow);
+                    prop_assert_eq!(action.to, To::Drop(DropReason::BackendLimit.code()));
+                }
                 (Because::Turns, None) => prop_assert!(matches!(action.to, To::Port(1..=3))),
                 (_, Some(port)) => prop_assert_eq!(action.to, To::Port(port)),
                 (why, None) => prop_assert!(false, "{:?}", why),

@@ -186,10 +186,10 @@ proptest! {
 
     /// Options of a SYN, and the header that is put in front of the stream.
     #[test]
-    fn headers_change_under_a_partial_checksum(seed: u64, syn: bool, proxy: bool, mss in 500u16..2000) {
+    fn headers_change_under_a_partial_checksum(seed: u64, syn: bool, tells in 0u8..3, mss in 500u16..2000) {
         let mut stack = Stack { tcp: true, ip_options: false, ..random(seed, 1200) };
         let mut twins = twins(&stack, Mode::FullNat, |service| {
-            (service.mss, service.proxy) = (Some(mss), proxy);
+            (service.mss, service.proxy, service.toa) = (Some(mss), tells == 1, tells == 2);
         });
         let payload = std::mem::take(&mut stack.payload);
         let first = Stack { flags: FlowKey::SYN, tcp_options: vec![2, 4, 5, 180], ..stack.clone() };
