@@ -34,5 +34,8 @@ pub use near::nearest;
 pub use persist::{Persist, Persisted, Persistence};
 pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
-pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
+pub use work::{
+    Balance, BalanceLimits, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place,
+    Report,
+};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};

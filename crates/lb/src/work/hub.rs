@@ -33,7 +33,7 @@ pub struct Hub {
     /// Results of health checks, by the backend's ID.
     reports: Mutex<BTreeMap<u32, Report>>,
     /// For packets of no service: the port by which they leave, by the port at which they came in.
-    pass: OnceLock<Vec<Option<u16>>>,
+    pass: Mutex<Vec<Option<u16>>>,
     /// Where the connections of the process belong that this one has taken over from.
     inherited: OnceLock<Arc<Places>>,
 }
@@ -75,7 +75,7 @@ impl Hub {
             inner: Mutex::new(Inner { control, old: Vec::new() }),
             conns: Mutex::default(),
             reports: Mutex::default(),
-            pass: OnceLock::new(),
+            pass: Mutex::default(),
             inherited: OnceLock::new(),
         }
     }
@@ -190,15 +190,20 @@ impl Hub {
     /// Prepares counters for `cores` cores and keeps their connection tables and `pass` for queries.
     pub(super) fn begin(&self, cores: usize, conns: &Tables, pass: &[Option<u16>]) {
         self.change(|control| control.count_by(cores));
-        let _kept = self.pass.set(pass.to_vec()); // a reload does not change it
+        self.set_pass(pass);
         *lock(&self.conns) = Some(Arc::clone(conns));
     }
 
     /// For packets of no service: the port by which they leave, by the port at which they came in; `None` where
     /// they are dropped.
     #[must_use]
-    pub fn pass(&self) -> &[Option<u16>] {
-        self.pass.get().map_or(&[], Vec::as_slice)
+    pub fn pass(&self) -> Vec<Option<u16>> {
+        lock(&self.pass).clone()
+    }
+
+    /// Notes what becomes of packets of no service, for queries.
+    pub(super) fn set_pass(&self, pass: &[Option<u16>]) {
+        *lock(&self.pass) = pass.to_vec();
     }
 
     /// The connection tables of the cores; `None` before [`Self::begin`].

@@ -13,7 +13,11 @@ const NEXT: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
 fn router(prefixes: &[(&str, u16)]) -> Router {
-    let mut router = Router::new(prefixes.len());
+    Router::new(routes(prefixes))
+}
+
+fn routes(prefixes: &[(&str, u16)]) -> Routes {
+    let mut router = Routes::new(prefixes.len());
     for &(prefix, port) in prefixes {
         let [a, b, c, d, e, _] = NEXT;
         let hop = Hop { port, src: OURS, dst: [a, b, c, d, e, port as u8] };
