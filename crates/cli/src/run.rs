@@ -3,7 +3,7 @@
 //!
 //! SIGINT and SIGTERM drain: ports stop receiving, and all frames inside are processed and transmitted. A
 //! second signal ends the process at once, and so does the first one while it starts. SIGHUP reads the
-//! configuration again and replaces the tables without stopping.
+//! configuration again and applies it without stopping, or names what needs a new process.
 //!
 //! Order of the start: open ports, control socket and metrics; start the process that runs the commands of health
 //! checks; create the interface of routes to VIPs; drop privileges; start threads. Nothing after that needs a privilege
@@ -11,19 +11,19 @@
 
 use std::io::{Write, stderr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::open::Open;
-use self::reload::{Cause, Reload};
+use self::reload::{Cause, Reload, With};
+use self::settings::Settings;
 use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
-use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
@@ -44,7 +44,9 @@ mod cluster;
 mod counters;
 mod open;
 mod reload;
+mod settings;
 mod signals;
+mod successor;
 mod switch;
 mod take_over;
 mod user;
@@ -73,8 +75,9 @@ Examples:
   flowyard run yard.toml --take-over
 
 Ctrl-C drains: ports stop receiving, all frames inside are processed and
-transmitted, and the counters are printed. SIGHUP replaces the tables by those
-of the changed configuration without stopping.")]
+transmitted, and the counters are printed. SIGHUP applies the changed
+configuration without stopping, or names the keys that need a new process;
+'flowyard show reload' says what it would do.")]
 pub(crate) struct Args {
     /// Configuration file (TOML; see docs/run.md)
     #[arg(value_name = "CONFIG")]
@@ -167,6 +170,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
     parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    let may_run_commands = Arc::<AtomicBool>::default();
+    let current = reload::current(&config, args, (&may_run_commands, services.as_ref()));
+    parts.control.push(Arc::clone(&current) as Arc<dyn ControlPlane>);
     take_over::inherit(&mut parts, &config, running.as_mut())?;
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
@@ -187,16 +193,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     signals.started();
     let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;
     let handle = yard.handle();
-    let may_run_commands = commands.can_run();
+    may_run_commands.store(commands.can_run(), Ordering::Relaxed);
     let pool = yard.pool().memory();
     let handed = open::Handed { config: &config, secret, pool, routes: routes.as_ref() };
     let serves = open.serve(&handle, handed).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
-        let announcer = announcer(&handle, &config, routes.zip(announcements))?;
+        let announcer = announcer(&handle, &config, routes.zip(announcements.clone()))?;
         let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
         Ok((open, checks, announcer, watcher))
     });
-    let (open, _checks, announcer, _watcher) = match serves {
+    let (open, checks, announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -206,9 +212,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
     };
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let (signals, services, leaving) = (&signals, services.as_ref(), open.leaving.as_deref());
-    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services, leaving };
-    let outcome = attend(yard, config, args, &beside, announcer);
+    let leaving = open.leaving.clone();
+    let settings = Arc::new(Settings {
+        handle,
+        metrics: Mutex::new(open.metrics),
+        has_metrics_argument: args.metrics.is_some(),
+        leaving: leaving.clone(),
+        announcements,
+        checks: checks.as_ref().map(Checker::limit),
+        switch: switch.as_ref().map(switch::Reachable::connections),
+    });
+    let with = With { current, settings, services };
+    let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
+    let outcome = attend(yard, &beside, announcer);
     print(&outcome, args.json)?;
     if leaving.is_some_and(|leaving| leaving.taken_by().is_some()) {
         take_over::leave();
@@ -278,31 +294,22 @@ struct Beside<'a> {
     signals: &'a Signals,
     /// Whether the OpenFlow agent runs, if there is one.
     agent_runs: &'a dyn Fn() -> bool,
-    /// Whether health checks can run commands.
-    may_run_commands: bool,
-    /// The services of a provider, if the configuration names one.
-    services: Option<&'a Arc<Cluster>>,
-    /// For a process that takes over, if one can.
-    leaving: Option<&'a Leaving>,
+    /// What a reload is made with.
+    with: With,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
-fn attend(
-    yard: Running,
-    mut config: Config,
-    args: &Args,
-    beside: &Beside<'_>,
-    mut announcer: Option<Announcer>,
-) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands, services, leaving } = *beside;
+fn attend(yard: Running, beside: &Beside<'_>, mut announcer: Option<Announcer>) -> Outcome {
+    let Beside { signals, agent_runs, with } = beside;
+    let leaving = with.settings.leaving.as_deref();
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
     let (handle, mut service) = (yard.handle(), Service::new());
-    let name = args.config.display().to_string();
+    let name = with.current.name();
     tracing::info!(config = name, cores = handle.cores(), "running");
-    service.ready(&name);
-    if config.chooses_by_drawn_seed() {
+    service.ready(name);
+    if with.current.get().chooses_by_drawn_seed() {
         tracing::info!("{DRAWN}");
     }
     let mut reload = Reload::default();
@@ -327,27 +334,26 @@ fn attend(
         }
         if !stopped && let Some(id) = leaving.and_then(Leaving::taken_by) {
             service.taken_by(id);
-            reload.cancel();
+            reload.taken_by(id);
             take_over::leave_to(id, &handle, announcer.take());
             stopped = true;
         }
         service.watch(&handle);
-        if reload.has_ended(&mut config) && !stopped {
-            service.ready(&name);
+        if !stopped && reload.step() {
+            service.ready(name);
         }
         if !stopped && !reload.is_busy() && signals.reload() {
             service.reloading();
-            reload.begin(Cause::File, &handle, &config, args, (may_run_commands, services));
+            reload.begin(Cause::File, with);
             if !reload.is_busy() {
-                service.ready(&name);
+                service.ready(name);
             }
         }
         if !stopped
             && !reload.is_busy()
-            && let Some(offer) = services.and_then(|services| services.take())
+            && let Some(offer) = with.services.as_ref().and_then(|services| services.take())
         {
-            let cause = Cause::Services(offer);
-            reload.begin(cause, &handle, &config, args, (may_run_commands, services));
+            reload.begin(Cause::Services(offer), with);
         }
         if bar.raw().is_some() {
             let total = yard

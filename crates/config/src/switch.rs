@@ -188,10 +188,16 @@ impl Config {
         let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
         let mut agent =
             Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref()));
+        agent.limit_memory(self.switch_memory());
+        Ok(agent)
+    }
+
+    /// The memory that flows, groups and meters may take.
+    #[must_use]
+    pub fn switch_memory(&self) -> Memory {
         let tables = *self.switch().memory_mib.get_ref() << 20;
         let usual = Memory::default();
-        agent.limit_memory(Memory { tables, groups: usual.groups.min(tables), ..usual });
-        Ok(agent)
+        Memory { tables, groups: usual.groups.min(tables), ..usual }
     }
 
     /// The datapath ID.

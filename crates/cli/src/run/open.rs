@@ -32,7 +32,7 @@ pub(super) struct Open {
 /// Sockets that are served until this is dropped.
 pub(super) struct Served {
     _control: Option<Control>,
-    _metrics: Option<Metrics>,
+    pub(super) metrics: Option<Metrics>,
     /// For a process that takes over, if one can.
     pub(super) leaving: Option<Arc<Leaving>>,
 }
@@ -103,17 +103,23 @@ impl Open {
             tracing::info!(path = %control.path().display(), "control socket");
         }
         if let Some(metrics) = &mut metrics {
-            metrics.serve(yard.clone()).map_err(failed("serving metrics"))?;
-            tracing::info!("metrics: http://{}/metrics", metrics.address());
-            if !metrics.address().ip().is_loopback() {
-                tracing::warn!(
-                    "metrics are served without authentication to every host that can reach {}",
-                    metrics.address()
-                );
-            }
+            serve_metrics(metrics, yard).map_err(failed("serving metrics"))?;
         }
-        Ok(Served { _control: control, _metrics: metrics, leaving })
+        Ok(Served { _control: control, metrics, leaving })
     }
+}
+
+/// Starts to serve metrics, and reports where.
+pub(super) fn serve_metrics(metrics: &mut Metrics, yard: &Handle) -> io::Result<()> {
+    metrics.serve(yard.clone())?;
+    tracing::info!("metrics: http://{}/metrics", metrics.address());
+    if !metrics.address().ip().is_loopback() {
+        tracing::warn!(
+            "metrics are served without authentication to every host that can reach {}",
+            metrics.address()
+        );
+    }
+    Ok(())
 }
 
 /// The name of the control socket among those that are handed over. Others have their addresses.
@@ -149,7 +155,7 @@ fn leaving(
     {
         named.push((metrics.address().to_string(), fd));
     }
-    Ok(Arc::new(Leaving::new(secret, named, pool)))
+    Ok(Arc::new(Leaving::new(secret, named, pool, config.opened())))
 }
 
 /// The control socket of the arguments cannot be opened: wrong use, unless descriptors, memory or the disk are
