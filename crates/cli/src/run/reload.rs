@@ -44,8 +44,8 @@ pub(super) struct With {
 
 /// How a reload has ended.
 enum Done {
-    /// The new configuration is in use.
-    Used,
+    /// The new configuration is in use; the keys that have changed.
+    Used(Vec<String>),
     /// These keys need a new process.
     NeedsSuccessor(String),
 }
@@ -156,7 +156,7 @@ impl With {
         plan.apply(&self.settings.handle).map_err(|error| error.to_string())?;
         self.settings.change(next, &new);
         self.current.set(new);
-        Ok(Done::Used)
+        Ok(Done::Used(changes.keys.into_iter().map(|change| change.key).collect()))
     }
 
     /// The keys that need a new process, if this one starts it; otherwise what the user has to do.
@@ -183,7 +183,7 @@ impl With {
     ) -> Option<String> {
         match (done, cause, &self.services) {
             (Ok(Done::NeedsSuccessor(keys)), ..) => return Some(keys),
-            (Ok(Done::Used), Cause::Services(snapshot), Some(services)) => {
+            (Ok(Done::Used(_)), Cause::Services(snapshot), Some(services)) => {
                 let from = services.name();
                 tracing::info!(generation = snapshot.generation, "services of {from} are in use");
                 services.used(snapshot);
@@ -192,8 +192,12 @@ impl With {
             (Err(error), Cause::Services(snapshot), Some(services)) => {
                 services.refuse(snapshot, error);
             }
-            (Ok(Done::Used), _, services) => {
-                tracing::info!("{}: tables and settings reloaded", self.current.name());
+            (Ok(Done::Used(changed)), _, services) => {
+                tracing::info!(
+                    changed = changed.join(", "),
+                    "{}: tables reloaded",
+                    self.current.name()
+                );
                 if let Some(services) = services {
                     services.look_up(self.current.get().lookups());
                     services.offer_again();

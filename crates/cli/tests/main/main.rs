@@ -18,6 +18,7 @@ mod operate;
 mod outputs;
 mod placing;
 mod predict;
+mod reload;
 mod rss_from;
 mod scarce;
 mod schema;
@@ -50,6 +51,7 @@ flowyard_testkit::tests! {
     mod outputs,
     mod placing,
     mod predict,
+    mod reload,
     mod rss_from,
     mod scarce,
     mod schema,

@@ -25,12 +25,12 @@ flowyard_testkit::tests! {
 }
 
 /// Upgrades in a row; FLOWYARD_ROUNDS changes it.
-fn rounds() -> u32 {
+pub(super) fn rounds() -> u32 {
     std::env::var("FLOWYARD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
 }
 
 /// Datagrams a second.
-const RATE: u64 = 100_000;
+pub(super) const RATE: u64 = 100_000;
 const FLOWS: u64 = 16;
 /// A sender that is this far ahead of the reader waits: what the kernel keeps for an AF_PACKET port (8,192 frames) and a
 /// TAP (1,000) does not overflow on a slow machine. At the rate above, these are 60 and 9 ms.
@@ -38,15 +38,15 @@ const AHEAD: (u64, u64) = (6_000, 900);
 
 /// What was sent and received.
 #[derive(Debug, Default)]
-struct Seen {
-    sent: u64,
-    received: u64,
-    late: u64,
-    twice: u64,
+pub(super) struct Seen {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) late: u64,
+    pub(super) twice: u64,
 }
 
 /// Numbered datagrams from one host to the other, until they are stopped.
-struct Traffic {
+pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     sender: JoinHandle<()>,
@@ -54,7 +54,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(line: &Line) -> Self {
+    pub(super) fn start(line: &Line) -> Self {
         let (a, b, to) = (&line.a, &line.b, ips()[0]);
         let ahead = if line.plan.kind == Kind::Tap { AHEAD.1 } else { AHEAD.0 };
         let stop = Arc::<AtomicBool>::default();
@@ -74,11 +74,11 @@ impl Traffic {
         Self { stop, sent, sender, receiver }
     }
 
-    fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    fn stop(self) -> Seen {
+    pub(super) fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap();
         self.receiver.join().unwrap()
@@ -126,16 +126,22 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool, sent: &AtomicU64, read: &Atomi
 }
 
 /// A process that runs a configuration, or takes over from another one.
-struct Process {
+pub(super) struct Process {
     child: Child,
     folder: Arc<tempfile::TempDir>,
     number: u32,
 }
 
 impl Process {
-    fn start(net: &Net, text: &str) -> Self {
+    pub(super) fn start(net: &Net, text: &str) -> Self {
+        Self::start_with(net, text, &[])
+    }
+
+    /// With these environment variables.
+    pub(super) fn start_with(net: &Net, text: &str, environment: &[(&str, String)]) -> Self {
         let (mut command, folder) =
             command(net, text, &["--json", "--control", "sock", "--user", "root"]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let folder = Arc::new(folder);
         let child = output(&mut command, &folder, 0).spawn().unwrap();
         let process = Self { child, folder, number: 0 };
@@ -163,12 +169,26 @@ impl Process {
         Self { child, folder: Arc::clone(&self.folder), number }
     }
 
-    fn said(&self, file: &str) -> String {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its folder, which stays after it has ended.
+    pub(super) fn folder(&self) -> Arc<tempfile::TempDir> {
+        Arc::clone(&self.folder)
+    }
+
+    /// Writes another configuration.
+    pub(super) fn write(&self, text: &str) {
+        std::fs::write(self.folder.path().join("y.toml"), text).unwrap();
+    }
+
+    pub(super) fn said(&self, file: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(format!("{file}{}", self.number))).unwrap()
     }
 
     /// Waits until it ends by itself; returns its counters.
-    fn ended(mut self) -> Value {
+    pub(super) fn ended(mut self) -> Value {
         let mut status = None;
         wait_until("the end of a process", || {
             status = self.child.try_wait().unwrap();
@@ -180,7 +200,7 @@ impl Process {
         counters
     }
 
-    fn stop(self) -> Value {
+    pub(super) fn stop(self) -> Value {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         self.ended()
