@@ -24,9 +24,12 @@ use flowyard_config::{BuildError, Config};
 use flowyard_flow::Secret;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
+use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
+use flowyard_operate::metrics::Metrics;
+use flowyard_operate::reload::Current;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
@@ -165,14 +168,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let log = log_of_ports(&is_open);
     let switch = switch::Switch::plan(&config)?;
     let announcements = config.announce().map(|_| Arc::<Announcements>::default());
-    let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
-    parts.control.extend(switch.iter().flat_map(switch::Switch::control));
-    parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
-    parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let may_run_commands = Arc::<AtomicBool>::default();
     let current = reload::current(&config, args, (&may_run_commands, services.as_ref()));
-    parts.control.push(Arc::clone(&current) as Arc<dyn ControlPlane>);
+    let control = control(switch.as_ref(), announcements.as_ref(), services.as_ref(), &current);
+    let mut parts = Parts { clock: Some(Arc::clone(&clock)), control, ..Parts::default() };
     take_over::inherit(&mut parts, &config, running.as_mut())?;
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
@@ -211,26 +211,62 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             return Err(error);
         }
     };
+    open.allow_successors(&current);
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let leaving = open.leaving.clone();
-    let settings = Arc::new(Settings {
-        handle,
-        metrics: Mutex::new(open.metrics),
-        has_metrics_argument: args.metrics.is_some(),
-        leaving: leaving.clone(),
-        announcements,
-        checks: checks.as_ref().map(Checker::limit),
-        switch: switch.as_ref().map(switch::Reachable::connections),
-    });
+    let served = (open.metrics, open.leaving);
+    let (checks, switch) = (checks.as_ref(), switch.as_ref());
+    let settings = settings(handle, served, args, (announcements, checks, switch));
     let with = With { current, settings, services };
     let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
     let outcome = attend(yard, &beside, announcer);
-    print(&outcome, args.json)?;
+    conclude(&outcome, args, &beside)
+}
+
+/// What runs beside the engine, for reloads.
+fn settings(
+    handle: Handle,
+    (metrics, leaving): (Option<Metrics>, Option<Arc<Leaving>>),
+    args: &Args,
+    (announcements, checks, switch): (
+        Option<Arc<Announcements>>,
+        Option<&Checker>,
+        Option<&switch::Reachable>,
+    ),
+) -> Arc<Settings> {
+    Arc::new(Settings {
+        handle,
+        metrics: Mutex::new(metrics),
+        has_metrics_argument: args.metrics.is_some(),
+        leaving,
+        announcements,
+        checks: checks.map(Checker::limit),
+        switch: switch.map(switch::Reachable::connections),
+    })
+}
+
+/// Prints the counters. The result says whether the run was good.
+fn conclude(outcome: &Outcome, args: &Args, beside: &Beside<'_>) -> Result<(), Stop> {
+    print(outcome, args.json)?;
+    let leaving = beside.with.settings.leaving.as_ref();
     if leaving.is_some_and(|leaving| leaving.taken_by().is_some()) {
         take_over::leave();
     }
-    verdict(&outcome)?;
-    if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+    verdict(outcome)?;
+    if (beside.agent_runs)() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+}
+
+/// The halves of the run that are not on a core, for queries and for a process that takes over.
+fn control(
+    switch: Option<&switch::Switch>,
+    announcements: Option<&Arc<Announcements>>,
+    services: Option<&Arc<Cluster>>,
+    current: &Arc<Current>,
+) -> Vec<Arc<dyn ControlPlane>> {
+    let mut all: Vec<Arc<dyn ControlPlane>> = vec![Arc::<Current>::clone(current)];
+    all.extend(switch.into_iter().flat_map(switch::Switch::control));
+    all.extend(announcements.map(|shared| Arc::<Announcements>::clone(shared) as _));
+    all.extend(services.map(|shared| Arc::<Cluster>::clone(shared) as _));
+    all
 }
 
 /// What a port reports while it opens is a fact, such as its mode; later it is a disturbance.

@@ -212,7 +212,7 @@ pub struct OpenedPort {
     pub kind: String,
     /// Its interface.
     pub interface: Option<String>,
-    /// The keys that the kernel was told when it was opened, with their values.
+    /// The keys that the kernel was configured with when the port was opened, with their values.
     pub settings: Vec<(String, String)>,
 }
 
@@ -224,7 +224,7 @@ impl OpenedPort {
     }
 }
 
-/// What the kernel is told when a port is opened: the keys that need a restart.
+/// What the kernel is configured with when a port is opened: the keys that need a restart.
 fn settings(port: &PortConfig, is_pinned: bool) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (key, value) in object(port) {

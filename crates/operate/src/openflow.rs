@@ -175,7 +175,8 @@ impl Channel {
     /// # Errors
     /// A thread cannot be started.
     pub fn change(&self, next: Prepared) -> Result<(), ChannelError> {
-        let rules = Event::Rules(rules(&next.config));
+        let Rules { fail, dials } = rules(&next.config);
+        let rules = Event::Rules { fail, dials };
         let changed = lock(&self.endpoints).replace(next);
         let _ = shared::tell(&self.events, rules, || self.heartbeat.ends());
         changed

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::accounts::{self, Account};
 use rustix::fs::{Access, access};
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -112,6 +112,12 @@ impl User {
             thread::sleep(Duration::from_millis(1));
         }
         asked
+    }
+
+    /// Whether this process has this user already.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        geteuid().as_raw() == self.0.uid
     }
 
     /// Whether this is root.

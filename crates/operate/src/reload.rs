@@ -2,6 +2,7 @@
 //!
 //! Thread-safety: shared by the thread that reloads and those that answer questions.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flowyard_config::{Config, How, Needs};
@@ -20,21 +21,16 @@ pub struct Current {
     command: String,
     read: Read,
     /// Whether a reload starts a process that takes over, if one is needed.
-    has_successors: bool,
+    has_successors: AtomicBool,
 }
 
 impl ControlPlane for Current {}
 
 impl Current {
-    /// The configuration of the file `name`, which `read` reads again. `command` starts a process that takes over;
-    /// `has_successors` tells whether a reload starts one if that is needed.
+    /// The configuration of the file `name`, which `read` reads again. `command` starts a process that takes over.
     #[must_use]
-    pub fn new(
-        config: Config,
-        (name, command): (String, String),
-        read: Read,
-        has_successors: bool,
-    ) -> Self {
+    pub fn new(config: Config, (name, command): (String, String), read: Read) -> Self {
+        let has_successors = AtomicBool::new(false);
         Self { config: Mutex::new(Arc::new(config)), name, command, read, has_successors }
     }
 
@@ -59,8 +55,13 @@ impl Current {
 
     /// Whether a reload starts a process that takes over, if one is needed and can.
     #[must_use]
-    pub const fn has_successors(&self) -> bool {
-        self.has_successors
+    pub fn has_successors(&self) -> bool {
+        self.has_successors.load(Ordering::Relaxed)
+    }
+
+    /// From now on, a reload starts a process that takes over if one is needed.
+    pub fn allow_successors(&self) {
+        self.has_successors.store(true, Ordering::Relaxed);
     }
 
     /// What a reload would do now.
@@ -93,7 +94,7 @@ impl Current {
         let (does, fix) = match changes.needs() {
             Needs::Nothing => (ReloadDoes::Nothing, None),
             Needs::Reload => (ReloadDoes::Reloads, None),
-            Needs::TakeOver if self.has_successors => (ReloadDoes::TakesOver, None),
+            Needs::TakeOver if self.has_successors() => (ReloadDoes::TakesOver, None),
             Needs::TakeOver | Needs::Restart => {
                 return Reload {
                     refused: refusal.as_ref().map(|(what, _)| what.clone()),

@@ -13,9 +13,12 @@ use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege;
+use flowyard_operate::reload::Current;
+use flowyard_operate::service::Service;
 use flowyard_operate::take_over::Running;
 use flowyard_pool::PoolMemory;
 use flowyard_yard::Handle;
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -31,10 +34,22 @@ pub(super) struct Open {
 
 /// Sockets that are served until this is dropped.
 pub(super) struct Served {
-    _control: Option<Control>,
+    control: Option<Control>,
     pub(super) metrics: Option<Metrics>,
     /// For a process that takes over, if one can.
     pub(super) leaving: Option<Arc<Leaving>>,
+}
+
+impl Served {
+    /// Lets reloads start a process that takes over, if such a process can: the control socket must be usable for the user
+    /// that this process has now. If root has opened it for a process that has changed its user, it is not.
+    pub(super) fn allow_successors(&self, current: &Current) {
+        let is_own = |control: &Control| access(control.path(), Access::WRITE_OK).is_ok();
+        if self.leaving.is_some() && self.control.as_ref().is_some_and(is_own) && Service::follows()
+        {
+            current.allow_successors();
+        }
+    }
 }
 
 impl Open {
@@ -105,7 +120,7 @@ impl Open {
         if let Some(metrics) = &mut metrics {
             serve_metrics(metrics, yard).map_err(failed("serving metrics"))?;
         }
-        Ok(Served { _control: control, metrics, leaving })
+        Ok(Served { control, metrics, leaving })
     }
 }
 

@@ -15,7 +15,6 @@ use std::thread::JoinHandle;
 use flowyard_config::{Changes, Config, Needs};
 use flowyard_operate::cluster::{Cluster, Snapshot};
 use flowyard_operate::reload::Current;
-use flowyard_operate::service::Service;
 
 use super::settings::Settings;
 use super::successor::Successor;
@@ -166,7 +165,7 @@ impl With {
         };
         let can_take_over = self.settings.leaving.is_some();
         match changes.needs() {
-            Needs::TakeOver if self.current.has_successors() && can_take_over => Ok(what),
+            Needs::TakeOver if self.current.has_successors() => Ok(what),
             Needs::TakeOver if !can_take_over => Err(format!(
                 "{what}; restart to apply them, because without a control socket no process can take over"
             )),
@@ -253,7 +252,7 @@ pub(super) fn current(
     let name = args.config.display().to_string();
     let control = args.control.as_ref().map(|path| format!(" --control {}", path.display()));
     let command = format!("flowyard run {name}{} --take-over", control.unwrap_or_default());
-    Arc::new(Current::new(config.clone(), (name, command), Box::new(read), Service::follows()))
+    Arc::new(Current::new(config.clone(), (name, command), Box::new(read)))
 }
 
 /// Reads the configuration.

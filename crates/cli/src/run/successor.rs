@@ -6,7 +6,7 @@
 //!                                             └─ it ends before that: this process goes on as before
 //! ```
 //!
-//! This is done for services of systemd only, which are told of the new main process. The parent of any other process would
+//! This is done for services of systemd only, which follows the new main process. The parent of any other process would
 //! see it end, and a container would end with its first process.
 
 use std::ffi::OsString;

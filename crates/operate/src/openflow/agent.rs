@@ -364,8 +364,8 @@ impl Loop {
                 }
                 self.contact();
             }
-            Event::Rules(rules) => {
-                self.rules = rules;
+            Event::Rules { fail, dials } => {
+                self.rules = Rules { fail, dials };
                 self.contact();
             }
             Event::Do(work) => {

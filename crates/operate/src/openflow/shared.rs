@@ -11,8 +11,7 @@ use flowyard_openflow::agent::{Agent, Out};
 use flowyard_openflow::{Message, Version};
 use flowyard_yard::ControlPlane;
 
-use super::agent::Rules;
-use super::config::Config;
+use super::config::{Config, Fail};
 use super::gate::{Gate, Ticket};
 use super::outbox::Outbox;
 use super::sync::lock;
@@ -95,7 +94,11 @@ pub(super) enum Event {
     Down(u32),
     Do(Work),
     /// There are other rules for the time without a controller.
-    Rules(Rules),
+    Rules {
+        fail: Fail,
+        /// Whether the configuration has controllers to connect to.
+        dials: bool,
+    },
     /// The channel ends.
     Stop,
 }
@@ -107,7 +110,7 @@ impl std::fmt::Debug for Event {
             Self::Message { .. } => "Message",
             Self::Down(_) => "Down",
             Self::Do(_) => "Do",
-            Self::Rules(_) => "Rules",
+            Self::Rules { .. } => "Rules",
             Self::Stop => "Stop",
         })
     }

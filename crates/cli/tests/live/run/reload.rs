@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use flowyard_livekit::alone;
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
+use flowyard_livekit::net::Net;
 
 use super::take_over::{Process, RATE, Traffic, rounds};
-use crate::yard::{drops, total, wait_until};
+use crate::yard::{clock, drops, total, wait_until};
 
 flowyard_testkit::tests! {
     routes_change_without_loss,
     a_service_replaces_itself_when_its_ports_change,
+    a_service_of_another_user_replaces_itself,
     a_successor_that_cannot_start_leaves_the_service_alone,
 }
 
@@ -92,6 +94,12 @@ impl Manager {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        let open = |path: &std::path::Path| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(path, mode).unwrap();
+        };
+        open(folder.path());
+        open(&folder.path().join("notify"));
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self { socket, folder }
     }
@@ -104,8 +112,9 @@ impl Manager {
 
     /// The next message with a line that begins so.
     fn wait_for(&self, wanted: &str) -> String {
-        let mut bytes = [0; 1024];
+        let (clock, mut bytes) = (clock(), [0; 1024]);
         loop {
+            assert!(clock() < 60_000_000_000, "not within a minute: {wanted}");
             let got = self.socket.recv(&mut bytes).unwrap_or_else(|e| panic!("{wanted}: {e}"));
             let text = String::from_utf8_lossy(&bytes[..got]).into_owned();
             if text.lines().any(|line| line.starts_with(wanted)) {
@@ -131,13 +140,22 @@ fn third_link(line: &Line) {
 }
 
 fn a_service_replaces_itself_when_its_ports_change() {
+    replaces_itself(Process::start_with);
+}
+
+/// A program that is started by another user than root has no capabilities by itself.
+fn a_service_of_another_user_replaces_itself() {
+    replaces_itself(Process::start_as_nobody);
+}
+
+fn replaces_itself(start: fn(&Net, &str, &[(&str, String)]) -> Process) {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Packet));
     third_link(&line);
     let manager = Manager::new();
     let two = line.plan.text();
     let three = with_a_third_port(&two);
-    let first = Process::start_with(line.yard(), &two, &manager.environment());
+    let first = start(line.yard(), &two, &manager.environment());
     manager.wait_for("READY=1");
     line.ping(ips()[0], "");
     let traffic = Traffic::start(&line);
