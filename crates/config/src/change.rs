@@ -149,6 +149,15 @@ impl Config {
             let (name, kind) = (port.name.get_ref(), port.kind.name());
             all.push(format!("port '{name}' of kind \"{kind}\" cannot be taken over"));
         }
+        let [before, after] = [self, new].map(|config| config.balance().local);
+        let is_kept = before.len() <= after.len() && before.iter().zip(&after).all(|(a, b)| a == b);
+        if !is_kept {
+            // A connection that is handed over names its local address by its place in the list.
+            all.push(
+                "connections use the addresses of 'local' in [balance]: others can only be added behind them"
+                    .to_owned(),
+            );
+        }
         all.extend(new.unfit(&self.opened()).err());
         all
     }

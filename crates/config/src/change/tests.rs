@@ -330,6 +330,12 @@ fn what_a_hand_over_cannot_do_is_said_before_anything_is_changed() {
     // What is pinned bypasses queueing disciplines, which is said to the kernel when the port is opened.
     let fix = refused(&[("cores = 1", "cores = 1\npin = [0]")]);
     assert!(fix.contains("port 'west' is open with another 'pin'"), "{fix}");
+    let local = |all: &str| parse(&TEXT.replace("connections = 1000", &format!("local = [{all}]")));
+    let old = local("\"10.9.0.1\", \"10.9.0.2\"");
+    let needs = |all: &str| old.changes(&local(all)).needs();
+    assert_eq!(needs("\"10.9.0.1\", \"10.9.0.2\", \"10.9.0.3\""), Needs::TakeOver);
+    assert_eq!(needs("\"10.9.0.2\", \"10.9.0.1\""), Needs::Restart);
+    assert_eq!(needs("\"10.9.0.1\""), Needs::Restart);
     let fix = refused(&[("cores = 1", "cores = 2"), ("connections = 1000", "connections = 9")]);
     assert!(fix.contains("cannot change 'cores' in [yard]"), "{fix}");
 }
