@@ -3,7 +3,7 @@
 //!
 //! SIGINT and SIGTERM drain: ports stop receiving, and all frames inside are processed and transmitted. A
 //! second signal ends the process at once, and so does the first one while it starts. SIGHUP reads the
-//! configuration again and replaces the tables without stopping.
+//! configuration again and applies it without stopping, or names what needs a new process.
 //!
 //! Order of the start: open ports, control socket and metrics; start the process that runs the commands of health
 //! checks; create the interface of routes to VIPs; drop privileges; start threads. Nothing after that needs a privilege
@@ -11,12 +11,13 @@
 
 use std::io::{Write, stderr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::open::Open;
-use self::reload::{Cause, Reload};
+use self::reload::{Cause, Reload, With};
+use self::settings::Settings;
 use self::signals::Signals;
 use self::user::Becomes;
 use flowyard_config::{BuildError, Config};
@@ -27,7 +28,10 @@ use flowyard_operate::cluster::Cluster;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
+use flowyard_operate::metrics::Metrics;
+use flowyard_operate::reload::Current;
 use flowyard_operate::service::Service;
+use flowyard_operate::sync::Synchronization;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
 use flowyard_yard::run::{Outcome, Running};
@@ -44,7 +48,9 @@ mod cluster;
 mod counters;
 mod open;
 mod reload;
+mod settings;
 mod signals;
+mod successor;
 mod switch;
 mod sync;
 mod take_over;
@@ -74,8 +80,9 @@ Examples:
   flowyard run yard.toml --take-over
 
 Ctrl-C drains: ports stop receiving, all frames inside are processed and
-transmitted, and the counters are printed. SIGHUP replaces the tables by those
-of the changed configuration without stopping.")]
+transmitted, and the counters are printed. SIGHUP applies the changed
+configuration without stopping, or names the keys that need a new process;
+'flowyard show reload' says what it would do.")]
 pub(crate) struct Args {
     /// Configuration file (TOML; see docs/run.md)
     #[arg(value_name = "CONFIG")]
@@ -163,13 +170,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let log = log_of_ports(&is_open);
     let switch = switch::Switch::plan(&config)?;
     let announcements = config.announce().map(|_| Arc::<Announcements>::default());
-    let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
-    parts.control.extend(switch.iter().flat_map(switch::Switch::control));
-    parts.control.extend(announcements.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let synchronization = sync::of(&config)?;
-    parts.control.extend(synchronization.clone().map(|shared| shared as Arc<dyn ControlPlane>));
     let services = joined.as_ref().map(|joined| Arc::clone(&joined.shared));
-    parts.control.extend(services.clone().map(|shared| shared as Arc<dyn ControlPlane>));
+    let may_run_commands = Arc::<AtomicBool>::default();
+    let current = reload::current(&config, args, (&may_run_commands, services.as_ref()));
+    let fleet = (announcements.as_ref(), synchronization.as_ref(), services.as_ref());
+    let control = control(switch.as_ref(), fleet, &current);
+    let mut parts = Parts { clock: Some(Arc::clone(&clock)), control, ..Parts::default() };
     take_over::inherit(&mut parts, &config, running.as_mut())?;
     let yard = config.build_logged(parts, &log).map_err(|error| match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
@@ -191,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     signals.started();
     let yard = yard.start(clock).map_err(failed("starting a thread for a core"))?;
     let handle = yard.handle();
-    let may_run_commands = commands.can_run();
+    may_run_commands.store(commands.can_run(), Ordering::Relaxed);
     let pool = yard.pool().memory();
     let handed = open::Handed {
         config: &config,
@@ -203,11 +210,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let serves = open.serve(&handle, handed).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
         let synchronizer = sync::start(&handle, sync.zip(synchronization.as_ref()))?;
-        let announcer = announcer(&handle, &config, routes.zip(announcements))?;
+        let announcer = announcer(&handle, &config, routes.zip(announcements.clone()))?;
         let watcher = joined.map(|joined| joined.watch(&handle)).transpose()?;
         Ok((open, (checks, synchronizer), announcer, watcher))
     });
-    let (open, _threads, announcer, _watcher) = match serves {
+    let (open, (checks, _synchronizer), announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
         Err(error) => {
             // Captures are closed by the threads that write them.
@@ -216,16 +223,66 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             return Err(error);
         }
     };
+    open.allow_successors(&current);
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
-    let (signals, services, leaving) = (&signals, services.as_ref(), open.leaving.as_deref());
-    let beside = Beside { signals, agent_runs: &agent_runs, may_run_commands, services, leaving };
-    let outcome = attend(yard, config, args, &beside, announcer);
-    print(&outcome, args.json)?;
+    let served = (open.metrics, open.leaving);
+    let (checks, switch) = (checks.as_ref(), switch.as_ref());
+    let settings = settings(handle, served, args, (announcements, checks, switch));
+    let with = With { current, settings, services };
+    let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
+    let outcome = attend(yard, &beside, announcer);
+    conclude(&outcome, args, &beside)
+}
+
+/// What runs beside the engine, for reloads.
+fn settings(
+    handle: Handle,
+    (metrics, leaving): (Option<Metrics>, Option<Arc<Leaving>>),
+    args: &Args,
+    (announcements, checks, switch): (
+        Option<Arc<Announcements>>,
+        Option<&Checker>,
+        Option<&switch::Reachable>,
+    ),
+) -> Arc<Settings> {
+    Arc::new(Settings {
+        handle,
+        metrics: Mutex::new(metrics),
+        has_metrics_argument: args.metrics.is_some(),
+        leaving,
+        announcements,
+        checks: checks.map(Checker::limit),
+        switch: switch.map(switch::Reachable::connections),
+    })
+}
+
+/// Prints the counters. The result says whether the run was good.
+fn conclude(outcome: &Outcome, args: &Args, beside: &Beside<'_>) -> Result<(), Stop> {
+    print(outcome, args.json)?;
+    let leaving = beside.with.settings.leaving.as_ref();
     if leaving.is_some_and(|leaving| leaving.taken_by().is_some()) {
         take_over::leave();
     }
-    verdict(&outcome)?;
-    if agent_runs() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+    verdict(outcome)?;
+    if (beside.agent_runs)() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
+}
+
+/// The halves of the run that are not on a core, for queries and for a process that takes over.
+fn control(
+    switch: Option<&switch::Switch>,
+    (announcements, synchronization, services): (
+        Option<&Arc<Announcements>>,
+        Option<&Arc<Synchronization>>,
+        Option<&Arc<Cluster>>,
+    ),
+    current: &Arc<Current>,
+) -> Vec<Arc<dyn ControlPlane>> {
+    let mut all: Vec<Arc<dyn ControlPlane>> = vec![Arc::<Current>::clone(current)];
+    all.extend(switch.into_iter().flat_map(switch::Switch::control));
+    all.extend(announcements.map(|shared| Arc::<Announcements>::clone(shared) as _));
+    all.extend(synchronization.map(|shared| Arc::<Synchronization>::clone(shared) as _));
+    all.extend(services.map(|shared| Arc::<Cluster>::clone(shared) as _));
+    all
 }
 
 /// What a port reports while it opens is a fact, such as its mode; later it is a disturbance.
@@ -289,31 +346,22 @@ struct Beside<'a> {
     signals: &'a Signals,
     /// Whether the OpenFlow agent runs, if there is one.
     agent_runs: &'a dyn Fn() -> bool,
-    /// Whether health checks can run commands.
-    may_run_commands: bool,
-    /// The services of a provider, if the configuration names one.
-    services: Option<&'a Arc<Cluster>>,
-    /// For a process that takes over, if one can.
-    leaving: Option<&'a Leaving>,
+    /// What a reload is made with.
+    with: With,
 }
 
 /// Waits for the end of the run, and handles signals, a failed agent and progress.
-fn attend(
-    yard: Running,
-    mut config: Config,
-    args: &Args,
-    beside: &Beside<'_>,
-    mut announcer: Option<Announcer>,
-) -> Outcome {
-    let Beside { signals, agent_runs, may_run_commands, services, leaving } = *beside;
+fn attend(yard: Running, beside: &Beside<'_>, mut announcer: Option<Announcer>) -> Outcome {
+    let Beside { signals, agent_runs, with } = beside;
+    let leaving = with.settings.leaving.as_deref();
     let bar = Progress::new("{spinner} {elapsed} {msg}");
     bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
     let (handle, mut service) = (yard.handle(), Service::new());
-    let name = args.config.display().to_string();
+    let name = with.current.name();
     tracing::info!(config = name, cores = handle.cores(), "running");
-    service.ready(&name);
-    if config.chooses_by_drawn_seed() {
+    service.ready(name);
+    if with.current.get().chooses_by_drawn_seed() {
         tracing::info!("{DRAWN}");
     }
     let mut reload = Reload::default();
@@ -338,27 +386,26 @@ fn attend(
         }
         if !stopped && let Some(id) = leaving.and_then(Leaving::taken_by) {
             service.taken_by(id);
-            reload.cancel();
+            reload.taken_by(id);
             take_over::leave_to(id, &handle, announcer.take());
             stopped = true;
         }
         service.watch(&handle);
-        if reload.has_ended(&mut config) && !stopped {
-            service.ready(&name);
+        if !stopped && reload.step() {
+            service.ready(name);
         }
         if !stopped && !reload.is_busy() && signals.reload() {
             service.reloading();
-            reload.begin(Cause::File, &handle, &config, args, (may_run_commands, services));
+            reload.begin(Cause::File, with);
             if !reload.is_busy() {
-                service.ready(&name);
+                service.ready(name);
             }
         }
         if !stopped
             && !reload.is_busy()
-            && let Some(offer) = services.and_then(|services| services.take())
+            && let Some(offer) = with.services.as_ref().and_then(|services| services.take())
         {
-            let cause = Cause::Services(offer);
-            reload.begin(cause, &handle, &config, args, (may_run_commands, services));
+            reload.begin(Cause::Services(offer), with);
         }
         if bar.raw().is_some() {
             let total = yard

@@ -6,7 +6,7 @@ use flowyard_analyze::{Analysis, Explanation};
 use flowyard_bench::tester::{generate::Sent, rfc2889::Found};
 use flowyard_operate::protocol::{
     Controllers, Cores, Drops, Elephants, Flows, Lb, LbChange, LbConnections, LbRoutes, LbTrace,
-    Offload, Queues, Sas, Steer, SwitchWhy, Tables, Trace,
+    Offload, Queues, Reload, Sas, Steer, SwitchWhy, Tables, Trace,
 };
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_rfc2544::document::{Comparison, Document};
@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 72] = [
+const ALL: [Printed; 73] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -59,6 +59,7 @@ const ALL: [Printed; 72] = [
     row("show-sas", show::SAS, document::<Sas>),
     row("show-controllers", show::CONTROLLERS, document::<Controllers>),
     row("show-offload", show::OFFLOAD, document::<Offload>),
+    row("show-reload", show::RELOAD, document::<Reload>),
     row("show-steer", show::STEER, document::<Steer>),
     row("top", top::SCHEMA, document::<top::State>),
     row("trace", trace::SCHEMA, document::<Trace>),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{
-    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Request, Sas, Steer, Tables,
+    Controllers, Cores, Drops, Elephants, Flows, Offload, Queues, Reload, Request, Sas, Steer,
+    Tables,
 };
 use flowyard_report::{Style, Table};
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 mod ipsec;
+mod reload;
 pub(crate) mod steer;
 pub(crate) mod tables;
 
@@ -23,6 +25,7 @@ Examples:
   flowyard show tables --entries 20
   flowyard show flows --seconds 5 --json
   flowyard show offload
+  flowyard show reload
   flowyard show steer --json
   flowyard show drops --control /run/flowyard/yard.sock")]
 pub(crate) struct Args {
@@ -76,6 +79,9 @@ enum What {
     /// Rules in the adapters of DPDK ports: entries that an adapter drops, marks or gives to a queue, and why others
     /// are in software
     Offload,
+    /// What SIGHUP would do now: each key of the configuration file that differs from the configuration in use, and whether
+    /// the instance applies it, or a new process is needed
+    Reload,
     /// Frames that `flowyard steer` steers, by queue and stage, drops in front of CPUs, and flows learned
     Steer,
 }
@@ -90,6 +96,7 @@ pub(crate) const CORES: &str = "flowyard.show.cores/1";
 pub(crate) const CONTROLLERS: &str = "flowyard.show.controllers/1";
 pub(crate) const SAS: &str = "flowyard.show.sas/1";
 pub(crate) const OFFLOAD: &str = "flowyard.show.offload/1";
+pub(crate) const RELOAD: &str = "flowyard.show.reload/1";
 pub(crate) const STEER: &str = "flowyard.show.steer/1";
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -144,6 +151,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Offload => {
             let all: Offload = client.ask(&Request::Offload).map_err(refused)?;
             ask.print(OFFLOAD, &all, tables::offload)
+        }
+        What::Reload => {
+            let all: Reload = client.ask(&Request::Reload).map_err(refused)?;
+            if ask.json {
+                return output::json(RELOAD, &all);
+            }
+            output::text(&reload::text(&all, &style()))
         }
         What::Steer => {
             let all: Steer = client.ask(&Request::Steer).map_err(refused)?;

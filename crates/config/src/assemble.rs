@@ -28,7 +28,7 @@ use flowyard_ports::port::live::LivePort;
 use flowyard_ports::port::{Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
-use flowyard_works::{Bridge, Forward, Hop, Router, burn};
+use flowyard_works::{Bridge, Forward, Hop, Router, Routes, burn};
 use flowyard_yard::front::{Drains, Front};
 use flowyard_yard::port::{Discard, Halves, Received};
 use flowyard_yard::work::Work;
@@ -323,8 +323,8 @@ impl Setup {
                 let all = Bridge::group(&working, ports.len() as u16, *stations, *age, key);
                 all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
             }
-            WorkPlan::Route(routes) => {
-                let router = router(routes);
+            WorkPlan::Route(all) => {
+                let router = Router::new(routes(all));
                 (0..cores).map(|_| Box::new(router.clone()) as _).collect()
             }
             WorkPlan::Balance { services, entries, seed, settings } => {
@@ -345,12 +345,12 @@ impl Setup {
                 let front = front.or(marking);
                 hub.group().into_iter().map(|switch| Box::new(switch.behind(front)) as _).collect()
             }
-            WorkPlan::Ipsec { settings, routes } => {
+            WorkPlan::Ipsec { settings, routes: all } => {
                 // The keys were tried when the configuration was resolved.
                 let Some(hub) = find_or(control, || IpsecHub::new(settings).ok()) else {
                     return Vec::new();
                 };
-                let router = router(routes);
+                let router = Router::new(routes(all));
                 let work = |_| Box::new(Ipsec::new(Arc::clone(&hub), router.clone())) as _;
                 (0..cores).map(work).collect()
             }
@@ -388,13 +388,14 @@ fn find_or<T: ControlPlane>(
     Some(new)
 }
 
-fn router(routes: &[(IpNet, Hop)]) -> Router {
-    let mut router = Router::new(routes.len());
+/// The table of these routes.
+pub(crate) fn routes(routes: &[(IpNet, Hop)]) -> Routes {
+    let mut table = Routes::new(routes.len());
     for (prefix, hop) in routes {
         // The table has space for all entries, and no two are equal.
-        let _room = router.put(prefix, *hop);
+        let _room = table.put(prefix, *hop);
     }
-    router
+    table
 }
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {

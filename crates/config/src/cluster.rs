@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::exit::ExitConfig;
@@ -22,7 +22,7 @@ pub use srv::Lookup;
 pub(super) const NO_COMMAND: &str = "a health check of a service that does not come from the file of this machine cannot run a command";
 
 /// What services come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
     /// Keys of etcd.
@@ -61,7 +61,7 @@ impl ProviderKind {
 }
 
 /// `[cluster]`: where the services are that all balancers of a cluster have.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterConfig {
     /// What services come from.

@@ -1,14 +1,14 @@
 //! `[dpdk]`, and ports of kind `dpdk`: how DPDK is started, and which of its devices are used.
 
 use flowyard_ports::port::dpdk::{self, DpdkPort, Environment, Memory, SPARE_FRAMES};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{Config, ConfigError, EngineWord, PortConfig, PortKind};
 use flowyard_pool::LONGEST_LENDABLE;
 
 /// `[dpdk]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DpdkConfig {
     /// Options of DPDK's environment (EAL), as on the command line of a DPDK program.

@@ -2,14 +2,14 @@
 
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_frame::Nanos;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{Config, ConfigError, Order, free, names};
 
 /// `[elephants]`: a flow that one core cannot handle is moved to an ordered queue. Shares are from
 /// 0 to 1.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ElephantsConfig {
     /// The ordered queue of promoted flows. Its consumers are the workers; each of them also has a

@@ -70,6 +70,11 @@ impl Source {
         Self { text: text.into(), parts: vec![(0, name.into())] }
     }
 
+    /// The name of the first text.
+    pub(super) fn name(&self) -> &str {
+        self.parts.first().map_or("CONFIG", |(_, name)| name)
+    }
+
     /// Adds a text, and returns where it begins.
     pub(super) fn add(&mut self, name: &str, text: &str) -> usize {
         self.text.push('\n');

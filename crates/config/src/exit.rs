@@ -1,10 +1,10 @@
 //! The keys of an exit: by which port frames leave, and towards which next hop.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 /// An exit: a port and a next hop.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "{ port = \"east\" }, the port towards the next hop")]
 pub struct ExitConfig {
     /// The port.

@@ -8,13 +8,13 @@ use flowyard_frame::Nanos;
 use flowyard_lb::check::{Asks, Check, Grpc, Http, Tls};
 use flowyard_lb::health::Rules;
 use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 
 use super::{Config, ConfigError, file, hex};
 
 /// `[service.check]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {
     /// The kind of the check.
@@ -58,7 +58,7 @@ pub struct CheckConfig {
 }
 
 /// The kind of a check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckKind {
     /// Opens a TCP connection.
@@ -78,7 +78,7 @@ pub enum CheckKind {
 }
 
 /// Types of DNS records that a check can ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names of RFC 1035, 2782 and 3596")]
 #[repr(u16)]
@@ -97,6 +97,12 @@ pub enum RecordType {
 /// A status as `200`, or a range as `"200-299"`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusRange(pub RangeInclusive<u16>);
+
+impl Serialize for StatusRange {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{}-{}", self.0.start(), self.0.end()))
+    }
+}
 
 impl<'de> Deserialize<'de> for StatusRange {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use flowyard_ipsec::xfrm::{self, XfrmError};
 use flowyard_ipsec::{IpsecHub, Settings};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use zeroize::Zeroizing;
 
@@ -30,7 +30,7 @@ use super::names::Checked;
 use super::{Config, ConfigError, Order, WorkKind, file, free};
 
 /// `[ipsec]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpsecConfig {
     /// The file of security associations, in the form that `ip xfrm state` prints. It has keys, so only its owner may
@@ -50,7 +50,7 @@ pub struct IpsecConfig {
 }
 
 /// What happens to packets without a policy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmatched {
     /// They pass unprotected, as in Linux.

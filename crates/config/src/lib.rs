@@ -25,7 +25,7 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use flowyard_flow::Secret;
@@ -37,6 +37,7 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 mod assemble;
 mod balance;
 mod carry;
+mod change;
 mod check;
 mod cluster;
 mod compose;
@@ -55,6 +56,7 @@ mod live;
 pub mod names;
 mod offload;
 mod port;
+mod reload;
 mod resolve;
 mod rule;
 mod secret;
@@ -68,6 +70,7 @@ mod work;
 pub use assemble::BuildError;
 pub use balance::{AnnounceConfig, BackendConfig, BalanceConfig, ServiceConfig, SyncConfig};
 pub use balance::{Capacity, LocalPorts, ServiceCapacity};
+pub use change::{Change, Changes, How, Needs, OpenedPort};
 pub use cluster::{ClusterConfig, Endpoint, Lookup, ProviderKind, Url};
 pub use compose::{Fragment, SERVICES};
 pub use dpdk::DpdkConfig;
@@ -79,7 +82,8 @@ pub use ipsec::{IpsecConfig, Unmatched};
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use offload::OffloadConfig;
 pub use port::PortConfig;
-pub use resolve::{CapturePort, PortBody, ReloadPlan, Setup, WorkPlan};
+pub use reload::ReloadPlan;
+pub use resolve::{CapturePort, PortBody, Setup, WorkPlan};
 pub use rule::{MatchConfig, RuleConfig, counter};
 pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub use tenant::TenantConfig;
@@ -92,7 +96,7 @@ pub use words::{
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
 /// A configuration as its user wrote it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// General settings.
@@ -124,15 +128,16 @@ pub struct Config {
     #[serde(default)]
     pub service: Vec<Spanned<ServiceConfig>>,
     /// Frames that are received from memory.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub send: Vec<Spanned<SendConfig>>,
     /// Changes of the tables during the simulation of a scenario.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub reload: Vec<Spanned<ReloadConfig>>,
     /// How a scenario is simulated.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub sim: SimConfig,
     /// The expected results of a scenario.
+    #[serde(skip_serializing)]
     pub expect: Option<Spanned<ExpectConfig>>,
     /// How DPDK is started.
     pub dpdk: Option<Spanned<DpdkConfig>>,
@@ -157,7 +162,7 @@ pub struct Config {
 }
 
 /// `[yard]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct YardConfig {
     /// The number of cores. Each is a thread with a loop; there may be more than processors.
@@ -227,7 +232,7 @@ impl Default for YardConfig {
 }
 
 /// `[[queue]]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {
     /// Its name.
@@ -249,7 +254,7 @@ pub struct QueueConfig {
 }
 
 /// `[steer]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SteerConfig {
     /// The queues over which the hash spreads frames; by default all, but see `keep_local`.
@@ -290,7 +295,7 @@ impl Default for SteerConfig {
 }
 
 /// One of `[[steer.exact]]`: a flow, and one of `queue`, `port`, `list` or `drop = true`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExactConfig {
     /// As `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
@@ -312,7 +317,7 @@ pub struct ExactConfig {
 }
 
 /// `[learn]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum LearnConfig {
     /// A flow is received by the core that transmits it.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use flowyard_frame::To;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{Config, ConfigError, hex, names};
@@ -12,7 +12,7 @@ use flowyard_yard::apply::{List, Lists, Op};
 
 /// `[[list]]`: the actions on a frame, and its destination, one of `queue`, `port` or `drop =
 /// true`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListConfig {
     /// Its name.
@@ -30,7 +30,7 @@ pub struct ListConfig {
 }
 
 /// An action: an [`Op`] in the user's words.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpConfig {
     /// `{ set_eth_src = "02:00:00:00:00:01" }`
@@ -62,7 +62,7 @@ pub enum OpConfig {
 }
 
 /// A VLAN tag: its ID alone, or all its fields.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "a VLAN id, or { vid = 7, pcp = 5, tpid = 0x88a8 }")]
 pub enum TagConfig {
     /// The VLAN ID.

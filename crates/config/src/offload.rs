@@ -8,7 +8,7 @@ use flowyard_front::adapters::Users;
 use flowyard_front::{Kernel, OfPort, Settings};
 use flowyard_pool::Pool;
 use flowyard_ports::port::live::{LiveKind, LivePort};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use flowyard_yard::{Blueprint, Rx};
@@ -16,7 +16,7 @@ use flowyard_yard::{Blueprint, Rx};
 use super::{Config, ConfigError, PortKind, WorkKind, rule};
 
 /// `[offload]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OffloadConfig {
     /// Whether XDP answers, on the interfaces of `af_xdp` ports.

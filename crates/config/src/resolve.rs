@@ -8,12 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use flowyard_flow::learn::{atr, cache, rfs};
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY, random_key};
 use flowyard_frame::{Nanos, To};
-use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
+use flowyard_lb::{BalanceSettings, Service};
 use flowyard_ports::live::Carries;
 use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Pace;
@@ -23,16 +22,13 @@ use flowyard_ports::port::memif::MemifPort;
 use flowyard_ports::port::vhost_user::VhostPort;
 use flowyard_switch::SwitchSettings;
 use flowyard_works::Hop;
+use flowyard_yard::Blueprint;
 use flowyard_yard::blueprint::{
     ElephantPlan, FixedCosts, HoldLimits, LearnPlan, PortPlan, QueuePlan, SteerPlan,
 };
-use flowyard_yard::{Blueprint, Handle, Reload};
 use ipnet::IpNet;
 
-use flowyard_front::Adapters;
-use flowyard_front::adapters::Users;
-
-use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind, SteerConfig};
+use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind};
 use super::{WorkKind, hex, list, rule};
 
 /// A resolved configuration: the engine's blueprint, and the parts that the engine does not know.
@@ -120,46 +116,6 @@ pub enum WorkPlan {
         /// Its routes.
         routes: Vec<(IpNet, Hop)>,
     },
-}
-
-/// The parts that a reload changes: tables of the cores, and services of a balancer.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ReloadPlan {
-    /// The tables.
-    pub tables: Reload,
-    /// All services; `None` leaves them unchanged.
-    pub services: Option<Vec<Service>>,
-    /// The entries that are offered to adapters; `None` if these get no rules, or keep them.
-    pub offered: Option<Users>,
-}
-
-impl ReloadPlan {
-    /// Replaces the services, and then the tables.
-    ///
-    /// # Errors
-    /// The first service that is wrong. Then nothing is changed.
-    pub fn apply(self, engine: &Handle) -> Result<(), BadService> {
-        if let (Some(hub), Some(services)) = (engine.control_plane::<Hub>(), self.services) {
-            hub.set(services, engine.now())?;
-        }
-        let (mut tables, places) = (self.tables, engine.places());
-        let adapters = engine.control_plane::<Adapters>().zip(self.offered);
-        let Some((adapters, users)) = adapters else {
-            engine.reload(tables);
-            return Ok(());
-        };
-        let alone = |queue: u16| match &places.queues.get(usize::from(queue))?.consumers[..] {
-            [core] => Some(*core),
-            _ => None,
-        };
-        // What the adapters drop, the new tables may want.
-        adapters.withdraw();
-        let offer = adapters.prepare(&users, &alone);
-        tables.marks = Some(offer.marks());
-        engine.reload(tables);
-        adapters.commit(&offer, false);
-        Ok(())
-    }
 }
 
 impl Config {
@@ -262,7 +218,7 @@ impl Config {
     }
 
     /// The indirection table, before it is repeated to its size.
-    fn spread(&self) -> Vec<To> {
+    pub(crate) fn spread(&self) -> Vec<To> {
         let named = self.steer.spread.iter();
         let named: Vec<_> = named.filter_map(|name| self.queue_number(name.get_ref())).collect();
         let all = (0..self.queue.len() as u16).collect();
@@ -370,80 +326,13 @@ impl Config {
     }
 
     /// The next hop of each route.
-    fn hops(&self) -> Result<Vec<(IpNet, Hop)>, ConfigError> {
+    pub(crate) fn hops(&self) -> Result<Vec<(IpNet, Hop)>, ConfigError> {
         let macs = self.port_macs()?;
         let hop = |route: super::work::Route| {
             let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
             (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
         };
         Ok(self.routes()?.into_iter().map(hop).collect())
-    }
-
-    /// The changes that turn the running tables of `self` into those of `new`.
-    ///
-    /// # Errors
-    /// When a setting other than `[[list]]`, `[[service]]` and `[steer]`'s `spread`, `exact` and
-    /// `rule` differs, which needs a restart; or when a table does not accept the entries.
-    pub fn reload(&self, new: &Self) -> Result<ReloadPlan, ConfigError> {
-        if let Some(section) = self.restart_needed(new) {
-            let what = format!("{section} cannot change while flowyard runs");
-            let fix = if section == "[switch]" {
-                "restart, or change flows with 'flowyard switch'"
-            } else {
-                "change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
-            };
-            return Err(new.error_in(section, what, fix));
-        }
-        self.check_carried(new)?;
-        rule::check_exact(new)?;
-        let (old, entries) = (rule::exact(self)?, rule::exact(new)?);
-        let gone = old.iter().filter(|(key, _)| !entries.iter().any(|(new, _)| new == key));
-        let fresh = entries.iter().filter(|entry| !old.contains(entry));
-        let gone = gone.map(|(key, _)| flowyard_frame::Edit::Del(*key));
-        let fresh = fresh.map(|(key, action)| flowyard_frame::Edit::Put(*key, *action));
-        let lists = list::lists(new)?;
-        let lists = (lists != list::lists(self)?).then(|| Arc::new(lists));
-        // New lists make the rules new as well, because cached answers may refer to lists by their
-        // old numbers.
-        let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
-        let tables = Reload {
-            exact: gone.chain(fresh).collect(),
-            // An unchanged indirection table stays, because entries may have been moved away from
-            // overloaded cores.
-            spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
-            rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
-            lists,
-            marks: None,
-        };
-        let services = if self.service == new.service { None } else { Some(new.services()?) };
-        let is_same = old == entries && tables.rules.is_none() && tables.lists.is_none();
-        let offered = if is_same { None } else { new.offered()? };
-        Ok(ReloadPlan { tables, services, offered })
-    }
-
-    /// The first section with a difference outside the tables.
-    fn restart_needed(&self, new: &Self) -> Option<&'static str> {
-        let rest = |steer: &SteerConfig| SteerConfig {
-            spread: Vec::new(),
-            exact: Vec::new(),
-            rule: Vec::new(),
-            ..steer.clone()
-        };
-        let differ = [
-            ("[yard]", self.yard != new.yard),
-            ("[[port]]", self.port != new.port),
-            ("[[queue]]", self.queue != new.queue),
-            ("[steer]", rest(&self.steer) != rest(&new.steer)),
-            ("[learn]", self.learn != new.learn),
-            ("[elephants]", self.elephants != new.elephants),
-            ("[work]", self.work != new.work),
-            ("[balance]", self.balance != new.balance),
-            ("[cluster]", self.cluster != new.cluster),
-            ("[switch]", self.switch != new.switch),
-            ("[ipsec]", self.ipsec != new.ipsec),
-            ("[offload]", self.offload != new.offload),
-        ];
-        differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }
 }
 

@@ -17,14 +17,14 @@ use std::str::FromStr;
 use flowyard_flow::table::{Exact, Rule, Wildcard};
 use flowyard_frame::{Action, FlowKey, To, proto};
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::names::{port_name, queue_name};
 use super::{Config, ConfigError, ExactConfig, tenant};
 
 /// One of `[[steer.rule]]`: a match, and a destination, one of `queue`, `port` or `drop = true`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleConfig {
     /// The fields that are compared.
@@ -50,7 +50,7 @@ pub struct RuleConfig {
 }
 
 /// `match`: the fields that are compared. Fields that are not named may have any value.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MatchConfig {
     /// As `tcp`, `udp`, `icmp6`, ..., or a number as `"89"`.

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use flowyard_openflow::agent::{Agent, Limits, Memory};
 use flowyard_switch::{Lookup, Settings, SwitchSettings};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, free};
 
 /// `[switch]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchConfig {
     /// The datapath ID: up to 16 hexadecimal digits, with colons or without.
@@ -78,7 +78,7 @@ impl Default for SwitchConfig {
 }
 
 /// The lookup algorithm of the tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LookupWord {
     /// Tuple space search with merged tuples, the fastest.
@@ -91,7 +91,7 @@ pub enum LookupWord {
 }
 
 /// A version of OpenFlow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum VersionWord {
     /// OpenFlow 1.0.
     #[serde(rename = "1.0")]
@@ -105,7 +105,7 @@ pub enum VersionWord {
 }
 
 /// The behaviour while no controller is connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailWord {
     /// Flows continue and time out; frames for controllers are dropped.
@@ -188,10 +188,16 @@ impl Config {
         let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
         let mut agent =
             Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref()));
+        agent.limit_memory(self.switch_memory());
+        Ok(agent)
+    }
+
+    /// The memory that flows, groups and meters may take.
+    #[must_use]
+    pub fn switch_memory(&self) -> Memory {
         let tables = *self.switch().memory_mib.get_ref() << 20;
         let usual = Memory::default();
-        agent.limit_memory(Memory { tables, groups: usual.groups.min(tables), ..usual });
-        Ok(agent)
+        Memory { tables, groups: usual.groups.min(tables), ..usual }
     }
 
     /// The datapath ID.

@@ -15,14 +15,14 @@ use std::collections::HashMap;
 
 use flowyard_flow::table::Rule;
 use flowyard_frame::{Action, FlowKey, To};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::rule::{Answer, answer};
 use super::{Config, ConfigError, list};
 
 /// One of `[[steer.tenant]]`: addresses, VLANs, and a destination, one of `queue`, `port` or `list`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
     /// The name, for messages.

@@ -1,9 +1,9 @@
 //! Keywords of the configuration that select one of several choices.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How producers behave when a queue is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FullWord {
     /// They keep the frames, and receive no more until these fit. Nothing is lost.
@@ -23,7 +23,7 @@ impl std::convert::From<FullWord> for flowyard_yard::Full {
 }
 
 /// How an idle core waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdleWord {
     /// It sleeps, and longer the longer it is idle: this saves power and costs latency.
@@ -43,7 +43,7 @@ impl std::convert::From<IdleWord> for flowyard_yard::blueprint::Idle {
 }
 
 /// What the queues of a yard are made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineWord {
     /// Queues of flowyard's own.
@@ -54,7 +54,7 @@ pub enum EngineWord {
 }
 
 /// The limits of the queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueLimits {
     /// Those of one queue of Intel's Dynamic Load Balancer 2.0.
@@ -62,7 +62,7 @@ pub enum QueueLimits {
 }
 
 /// The kind of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortKind {
     /// Receives a capture from memory; discards transmitted frames.
@@ -110,7 +110,7 @@ impl PortKind {
 }
 
 /// How received frames of an `af_packet` port are distributed to cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FanoutWord {
     /// By the kernel's flow hash.
@@ -123,7 +123,7 @@ pub enum FanoutWord {
 }
 
 /// `offload` of `[[port]]`. What is not written is on where it is possible.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortOffload {
     /// Whether checksums are left to the receiver of the frames; `false` also excludes the others.
@@ -135,7 +135,7 @@ pub struct PortOffload {
 }
 
 /// What a port does with frames that have a wrong checksum.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BadChecksumsWord {
     /// They are dropped and counted.
@@ -145,7 +145,7 @@ pub enum BadChecksumsWord {
 }
 
 /// How the host chooses the queue of a `tap` port to send by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostQueueWord {
     /// By a hash of the flow, so that a flow stays in its queue.
@@ -159,7 +159,7 @@ pub enum HostQueueWord {
 }
 
 /// The side of a `memif` or `vhost_user` port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleWord {
     /// Listens at the socket.
@@ -170,7 +170,7 @@ pub enum RoleWord {
 }
 
 /// Which memory a `dpdk` port receives into.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryWord {
     /// The yard's, if the driver allows it; otherwise frames are copied.
@@ -193,7 +193,7 @@ impl std::convert::From<MemoryWord> for flowyard_ports::port::dpdk::Memory {
 }
 
 /// Whether the frames of an `af_xdp` port are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModeWord {
     /// Not copied if the driver supports it; otherwise copied by the kernel.
@@ -206,7 +206,7 @@ pub enum ModeWord {
 }
 
 /// The order that a queue guarantees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// One consumer, first in first out.
@@ -231,7 +231,7 @@ impl std::convert::From<Order> for flowyard_queue::Order {
 }
 
 /// The Toeplitz key.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(from = "String")]
 pub enum HashKey {
     /// A random key from the seed.

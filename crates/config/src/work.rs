@@ -9,14 +9,14 @@ use std::str::FromStr;
 
 use flowyard_frame::Nanos;
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::names::{Checked, port_name};
 use super::{Config, ConfigError};
 
 /// `[work]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkConfig {
     /// The kind of work.
@@ -37,7 +37,7 @@ pub struct WorkConfig {
 }
 
 /// The kind of work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkKind {
     /// Frames leave by the port that is configured for the port at which they came in.
@@ -59,7 +59,7 @@ pub enum WorkKind {
 }
 
 /// One of `[[work.route]]`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// The destinations: `10.0.0.0/8`, `2001:db8::/32`; `0.0.0.0/0` and `::/0` are the default

@@ -24,7 +24,7 @@ use flowyard_wire::{Headers, LinkType};
 use flowyard_works::Router;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{Work, todo};
+use flowyard_yard::work::{ControlMessage, Work, todo};
 
 use crate::esp::{self, Arrived, Refuse};
 use crate::hub::{Class, IpsecHub, Stamp, packet_of};
@@ -225,6 +225,10 @@ impl Work for Ipsec {
             }
         }
         self.router.work(batch, pool, now)
+    }
+
+    fn control(&mut self, message: &ControlMessage, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
+        self.router.control(message, now, send); // new routes
     }
 }
 

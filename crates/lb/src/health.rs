@@ -73,6 +73,11 @@ impl Health {
         Self { per_second, random: Rng::new(seed), all: BTreeMap::new(), next: 0 }
     }
 
+    /// Changes how many checks begin in a second at most; 0 is no limit.
+    pub const fn limit(&mut self, per_second: u32) {
+        self.per_second = per_second;
+    }
+
     /// Schedules checks of a backend from `now` on. If the backend is already scheduled, only its
     /// rules and state are replaced.
     pub fn add(&mut self, backend: u32, rules: Rules, is_up: bool, now: Nanos) {

@@ -35,8 +35,8 @@ pub use persist::{Persist, Persisted, Persistence};
 pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{
-    Balance, BalanceSettings, Because, Connection, Explained, Filter, Hub, Kept, Network,
-    Occupancy, Place, Report, Stand,
+    Balance, BalanceLimits, BalanceSettings, Because, Connection, Explained, Filter, Hub, Kept,
+    Network, Occupancy, Place, Report, Stand,
 };
 pub use work::{LOCALS, PORTS, ports_for_unestablished};
 pub use work::{Replicated, Scan, seconds};

@@ -23,7 +23,7 @@ use flowyard_wire::LinkType;
 pub use flowyard_works::neighbour::Place;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{Work, todo};
+use flowyard_yard::work::{ControlMessage, Work, todo};
 
 mod ahead;
 mod allowance;
@@ -44,6 +44,7 @@ mod hops;
 mod hub;
 mod keep;
 mod leases;
+mod limits;
 mod listing;
 mod locals;
 mod neighbours;
@@ -60,6 +61,7 @@ mod ways;
 pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
+pub use limits::BalanceLimits;
 pub use listing::{Connection, Filter, Network, Stand};
 pub use locals::{LOCALS, PORTS, ports_for_unestablished};
 pub use replicate::{Report as Replicated, Scan, seconds};
@@ -154,6 +156,17 @@ impl Work for Balance {
 
     fn go_on(&mut self, state: &[u8], now: Nanos) -> Result<(), String> {
         self.read_state(state, now)
+    }
+
+    fn control(
+        &mut self,
+        message: &ControlMessage,
+        _now: Nanos,
+        _send: &mut dyn FnMut(u16, &[u8]),
+    ) {
+        if let Some(limits) = message.downcast_ref() {
+            self.limit(limits);
+        }
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {

@@ -107,6 +107,8 @@ struct State {
     is_stopping: bool,
     /// Increases when the thread has applied what was asked for before.
     rounds: u64,
+    /// How long the cores run before the first announcement, and go on after the withdrawal.
+    waits: [Nanos; 2],
     /// What the process had announced that this one has taken over from.
     inherited: Option<BTreeSet<IpAddr>>,
 }
@@ -168,6 +170,11 @@ impl Announcements {
         let mut state = self.lock();
         state.is_withdrawn = withdrawn;
         self.wait(state);
+    }
+
+    /// Changes how long the cores run before the first announcement, and go on after the withdrawal.
+    pub fn wait_for(&self, how: &AnnounceConfig) {
+        self.lock().waits = [how.after_ms, how.withdraw_ms].map(|ms| ms.saturating_mul(1_000_000));
     }
 
     /// Waits until the thread has made a whole round since now, or for two seconds if it does not.
@@ -330,8 +337,6 @@ fn reaches(state: &ServiceState, checked: impl Fn(u32) -> Checked) -> bool {
 pub struct Announcer {
     shared: Arc<Announcements>,
     thread: Option<JoinHandle<()>>,
-    /// How long the cores go on after the withdrawal.
-    withdraw: Nanos,
     /// When everything was withdrawn.
     left: Option<Nanos>,
 }
@@ -349,26 +354,28 @@ impl Announcer {
     ) -> io::Result<Self> {
         let hub = yard.control_plane::<Hub>();
         let hub = hub.ok_or_else(|| io::Error::other("the engine does not run a balancer"))?;
-        let [after, withdraw] =
-            [how.after_ms, how.withdraw_ms].map(|ms| ms.saturating_mul(1_000_000));
+        shared.wait_for(how);
         let sync = yard.control_plane::<Synchronization>();
         let (yard, seen) = (yard.clone(), Arc::clone(&shared));
         let announce = move || {
-            let mut reconciler = Reconciler::new(table, after);
+            let mut reconciler = Reconciler::new(table, 0);
+            // The routes are there, and health checks have had their first results in the other process.
+            let inherited = seen.lock().inherited.take();
+            let starts = inherited.is_none();
             // It stays true: a peer that is lost later is no reason to withdraw.
-            let mut is_synchronized = sync.is_none();
-            if let Some(inherited) = seen.lock().inherited.take() {
-                is_synchronized = true;
-                // The routes are there, and health checks have had their first results in the other process.
-                (reconciler.announced, reconciler.after) = (inherited, 0);
-            }
+            let mut is_synchronized = sync.is_none() || !starts;
+            reconciler.announced = inherited.unwrap_or_default();
             let (mut cores, began) = (Cores::default(), yard.now());
             loop {
                 let age = yard.now().saturating_sub(began);
                 is_synchronized |=
                     sync.as_ref().is_some_and(|sync| sync.is_ready(Duration::from_nanos(age)));
                 let facts = Facts { age, is_synchronized, cores_answer: cores.answer(&yard) };
-                let is_last = seen.lock().is_stopping;
+                let is_last = {
+                    let state = seen.lock();
+                    reconciler.after = if starts { state.waits[0] } else { 0 };
+                    state.is_stopping
+                };
                 let plan = hub.plan();
                 let checked = |id| {
                     let report = hub.reported(id);
@@ -390,17 +397,18 @@ impl Announcer {
             }
         };
         let thread = thread::Builder::new().name("announce".into()).spawn(announce)?;
-        Ok(Self { shared, thread: Some(thread), withdraw, left: None })
+        Ok(Self { shared, thread: Some(thread), left: None })
     }
 
     /// Withdraws all VIPs for good at the first call. Returns whether routers have had the time to learn of it, so that
     /// the cores may stop.
     pub fn has_left(&mut self, now: Nanos) -> bool {
+        let withdraw = self.shared.lock().waits[1];
         let left = match self.left {
             Some(left) => left,
             None => {
                 self.end();
-                let wait = Duration::from_nanos(self.withdraw);
+                let wait = Duration::from_nanos(withdraw);
                 tracing::info!(
                     ?wait,
                     "VIPs withdrawn: forwarding goes on while routers learn of it; a second signal ends it"
@@ -408,7 +416,7 @@ impl Announcer {
                 *self.left.insert(now)
             }
         };
-        now.saturating_sub(left) >= self.withdraw
+        now.saturating_sub(left) >= withdraw
     }
 
     /// Withdraws all VIPs and closes the table.

@@ -29,7 +29,7 @@ use serde::Serialize;
 use crate::handover::{self, Leaving};
 use crate::protocol::{Request, Response};
 use crate::socket::{self, SocketFile};
-use crate::{accounts, answers, flows, ipsec, lb, offload, switch, trace};
+use crate::{accounts, answers, flows, ipsec, lb, offload, reload, switch, trace};
 
 pub use crate::socket::SocketError;
 
@@ -389,6 +389,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::Sas => either(stream, ipsec::sas(yard)),
         Request::Controllers => either(stream, switch::controllers(yard)),
         Request::Offload => either(stream, offload::offload(yard)),
+        Request::Reload => either(stream, reload::plan(yard)),
         Request::HandOver => Ok(()), // its connection is used for nothing else, see `converse`
         Request::Steer | Request::SteerWhere { .. } => {
             either::<()>(stream, Err("this instance is a yard, not 'flowyard steer'".into()))

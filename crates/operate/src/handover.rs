@@ -25,10 +25,11 @@ use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use flowyard_config::OpenedPort;
 use flowyard_pool::PoolMemory;
 use flowyard_yard::Handle;
 use flowyard_yard::handover::{CoreState, YardState};
@@ -67,6 +68,9 @@ pub(crate) struct Offer {
     pub(crate) cores: Vec<Vec<OfferedPort>>,
     /// The names of the ports, by number.
     pub(crate) ports: Vec<String>,
+    /// How its ports were opened; empty from versions that do not say so.
+    #[serde(default)]
+    pub(crate) opened: Vec<OpenedPort>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -94,8 +98,9 @@ pub(crate) struct Sizes {
 #[derive(Debug)]
 pub struct Leaving {
     secret: [u8; 16],
-    named: Vec<(String, OwnedFd)>,
+    named: Mutex<Vec<(String, OwnedFd)>>,
     pool: Option<PoolMemory>,
+    opened: Vec<OpenedPort>,
     /// Whether the engine is paused and its state was taken.
     is_frozen: AtomicBool,
     /// The process that has taken over; 0 if none has.
@@ -105,14 +110,29 @@ pub struct Leaving {
 impl Leaving {
     /// `secret`: the random bytes that the keys of its tables are derived from. `named`: its listening
     /// sockets, and the interface of routes to VIPs, by name. `pool`: the memory of its pool, if that can be shared.
+    /// `opened`: how its ports were opened.
     #[must_use]
     pub const fn new(
         secret: [u8; 16],
         named: Vec<(String, OwnedFd)>,
         pool: Option<PoolMemory>,
+        opened: Vec<OpenedPort>,
     ) -> Self {
         let (is_frozen, taken_by) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { secret, named, pool, is_frozen, taken_by }
+        Self { secret, named: Mutex::new(named), pool, opened, is_frozen, taken_by }
+    }
+
+    /// Replaces the socket with the name `old` by another one.
+    pub fn replace(&self, old: Option<&str>, new: Option<(String, OwnedFd)>) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.retain(|(name, _)| Some(name.as_str()) != old);
+        named.extend(new);
+    }
+
+    /// Duplicates of its sockets, with their names.
+    fn named(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.iter().map(|(name, fd)| Ok((name.clone(), fd.try_clone()?))).collect()
     }
 
     /// Whether another process is about to take over: the engine must not be changed or stopped now. This lasts for no more
@@ -147,13 +167,15 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
         fds: one.fds.len(),
         numbers: one.numbers.clone(),
     };
+    let named = leaving.named()?;
     let offer = Offer {
         version: VERSION,
         secret: leaving.secret,
-        named: leaving.named.iter().map(|(name, _)| name.clone()).collect(),
+        named: named.iter().map(|(name, _)| name.clone()).collect(),
         pool: leaving.pool.as_ref().map(|pool| (pool.frames, pool.bytes)),
         cores: descriptors.iter().map(|core| core.iter().map(one).collect()).collect(),
         ports: yard.places().ports.iter().map(|port| port.name.clone()).collect(),
+        opened: leaving.opened.clone(),
     };
     Response::Answer(offer).send(stream)?;
     stream.set_read_timeout(Some(PREPARES))?;
@@ -163,10 +185,10 @@ pub(crate) fn serve(stream: &UnixStream, yard: &Handle, leaving: &Leaving) -> io
     }
     let ports = descriptors.iter().flat_map(|core| core.iter()).flat_map(|(_, one)| &one.fds);
     let pool = leaving.pool.iter().map(|pool| &pool.file);
-    let own = leaving.named.iter().map(|(_, fd)| fd).chain(pool);
+    let own = named.iter().map(|(_, fd)| fd).chain(pool);
     let all: Vec<_> = own.chain(ports).map(AsFd::as_fd).collect();
     send_fds(stream, &all)?;
-    drop(descriptors);
+    drop((descriptors, named));
     if !is_next(stream, "freeze\n") {
         return Ok(()); // the new process could not be built, and prints the reason
     }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -63,6 +63,7 @@ const LATE: Nanos = 1_000_000_000;
 pub struct Checker {
     stop: Arc<AtomicBool>,
     commands: Commands,
+    limit: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -91,15 +92,24 @@ impl Checker {
         let Some(hub) = yard.control_plane::<Hub>() else { return Ok(None) };
         commands.listen()?;
         let stop = Arc::<AtomicBool>::default();
+        let limit = Arc::new(AtomicU32::new(per_second));
         let (stopped, yard, runs) = (Arc::clone(&stop), yard.clone(), commands.clone());
+        let limited = Arc::clone(&limit);
         let decide = move || {
             let mut checks = Checks::new(yard, hub, per_second, runs);
             while !stopped.load(Ordering::Acquire) {
+                checks.health.limit(limited.load(Ordering::Relaxed));
                 checks.step();
             }
         };
         let thread = thread::Builder::new().name("health".into()).spawn(decide)?;
-        Ok(Some(Self { stop, commands, thread: Some(thread) }))
+        Ok(Some(Self { stop, commands, limit, thread: Some(thread) }))
+    }
+
+    /// The largest number of checks that begin in a second, which may be changed; 0 is no limit.
+    #[must_use]
+    pub fn limit(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.limit)
     }
 }
 

@@ -37,6 +37,7 @@ pub mod offload;
 pub mod openflow;
 pub mod privilege;
 pub mod protocol;
+pub mod reload;
 pub mod service;
 mod socket;
 pub mod switch;

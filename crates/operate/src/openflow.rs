@@ -24,6 +24,7 @@ pub mod client;
 mod config;
 mod connection;
 mod endpoint;
+mod endpoints;
 mod gate;
 mod link;
 mod outbox;
@@ -35,21 +36,29 @@ pub mod tls;
 mod watchdog;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use flowyard_openflow::agent::{Agent, Out};
 
 pub use agent::Plane;
+use agent::Rules;
 pub use config::{Config, Fail};
 pub use endpoint::{Endpoint, EndpointError, Transport};
+use endpoints::Endpoints;
+pub use endpoints::Prepared;
 pub use link::{Dialed, dial};
 use shared::{Board, Boxes, ENDS, Event, Shared, Threads};
 pub use shared::{Connections, Status};
 use sync::lock;
 pub use tap::{Passed, Tap};
 use tls::TlsError;
+
+/// When a switch with this configuration counts as being without a controller.
+fn rules(config: &Config) -> Rules {
+    Rules { fail: config.fail, dials: config.endpoints.iter().any(Endpoint::dials) }
+}
 
 /// Capacity of the queue of messages from all connections to the agent.
 const EVENTS: usize = 1024;
@@ -81,7 +90,9 @@ pub struct Channel {
     stop: Option<Sender<()>>,
     board: Board,
     boxes: Boxes,
-    listening: Vec<String>,
+    /// What all endpoints have in common.
+    shared: Shared,
+    endpoints: Mutex<Endpoints>,
     /// The agent's thread.
     agent: Threads,
     threads: Threads,
@@ -102,22 +113,18 @@ impl Channel {
         agent: Agent,
         plane: Box<dyn Plane>,
     ) -> Result<Self, ChannelError> {
-        let tls = config.tls.as_ref().map(tls::Loaded::new).transpose()?.map(Arc::new);
-        let secure = config.endpoints.iter().find(|one| one.is_tls());
-        if let (Some(endpoint), None) = (secure, &tls) {
-            return Err(TlsError::Missing(endpoint.to_string()).into());
-        }
         let (events, inbox) = bounded(EVENTS);
         let (stop, stopped) = bounded(0);
         let Connections { board, heartbeat } = config.connections.clone();
         let boxes = Boxes::default();
         let shared = Shared {
-            config: Arc::new(config),
-            tls,
+            config: Arc::new(config.clone()),
+            tls: None,
             events: events.clone(),
             stop: stopped,
             board: Arc::clone(&board),
             boxes: Arc::clone(&boxes),
+            own: Boxes::default(),
             gate: Arc::default(),
             heartbeat: Arc::clone(&heartbeat),
             numbers: Arc::default(),
@@ -127,38 +134,52 @@ impl Channel {
             stop: Some(stop),
             board,
             boxes,
-            listening: Vec::new(),
+            shared,
+            endpoints: Mutex::default(),
             agent: Threads::default(),
             threads: Threads::default(),
             heartbeat,
         };
-        let config = Arc::clone(&shared.config);
-        let dials = config.endpoints.iter().any(Endpoint::dials);
-        let rules = agent::Rules { fail: config.fail, dials };
-        let tap = config.tap.clone();
+        let next = channel.prepare(config.clone())?;
+        let (rules, tap) = (rules(&config), config.tap.clone());
         let heartbeat = Arc::clone(&channel.heartbeat);
         channel.agent.spawn("of-agent", move || {
             agent::run(agent, plane, &inbox, rules, tap, heartbeat);
         })?;
         let threads = &mut channel.threads;
-        let (heartbeat, boxes, stop) =
-            (Arc::clone(&channel.heartbeat), Arc::clone(&channel.boxes), shared.stop.clone());
+        let (heartbeat, boxes, stop) = (
+            Arc::clone(&channel.heartbeat),
+            Arc::clone(&channel.boxes),
+            channel.shared.stop.clone(),
+        );
         let patience = config.patience;
         let close_all = move |why| shared::close_all(&boxes, why);
         threads
             .spawn("of-watch", move || watchdog::watch(&heartbeat, close_all, &stop, patience))?;
-        for endpoint in &config.endpoints {
-            if endpoint.dials() {
-                peers::dial_all(endpoint, &shared, threads)?;
-                continue;
-            }
-            let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
-            let bound = peers::bind(endpoint).map_err(wrong)?;
-            channel.listening.push(bound.endpoint.to_string());
-            peers::warn(&bound);
-            peers::listen(bound, &shared, threads)?;
-        }
+        lock(&channel.endpoints).replace(next)?;
         Ok(channel)
+    }
+
+    /// Prepares other endpoints, certificates, versions and rules: reads certificates and binds addresses. Nothing is
+    /// changed before [`Self::change`].
+    ///
+    /// # Errors
+    /// A certificate cannot be read, or the switch cannot listen on an address.
+    pub fn prepare(&self, config: Config) -> Result<Prepared, ChannelError> {
+        lock(&self.endpoints).prepare(&self.shared, config)
+    }
+
+    /// Uses other endpoints, certificates, versions and rules. Connections whose endpoint stays stay open; if the
+    /// versions or certificates differ, all are opened again.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn change(&self, next: Prepared) -> Result<(), ChannelError> {
+        let Rules { fail, dials } = rules(&next.config);
+        let rules = Event::Rules { fail, dials };
+        let changed = lock(&self.endpoints).replace(next);
+        let _ = shared::tell(&self.events, rules, || self.heartbeat.ends());
+        changed
     }
 
     /// Runs `work` on the agent's thread, for example to add a port. Messages that it puts into the
@@ -191,8 +212,8 @@ impl Channel {
 
     /// The addresses on which the switch listens, with the ports that the system chose.
     #[must_use]
-    pub fn listening(&self) -> &[String] {
-        &self.listening
+    pub fn listening(&self) -> Vec<String> {
+        lock(&self.endpoints).listening()
     }
 }
 
@@ -208,6 +229,7 @@ impl Drop for Channel {
         self.end();
         drop(self.stop.take());
         shared::close_all(&self.boxes, ENDS);
+        lock(&self.endpoints).end();
         // The agent also looks at the heartbeat, so it ends even if this does not fit into its queue.
         let _ = self.events.try_send(Event::Stop);
         for thread in self.threads.0.drain(..) {

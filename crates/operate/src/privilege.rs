@@ -10,15 +10,17 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use crate::accounts::{self, Account};
 use rustix::fs::{Access, access};
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_gid, set_thread_groups, set_thread_uid,
 };
 
 /// Privileges could not be given up.
@@ -112,6 +114,12 @@ impl User {
         asked
     }
 
+    /// Whether this process has this user already.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        geteuid().as_raw() == self.0.uid
+    }
+
     /// Whether this is root.
     #[must_use]
     pub const fn is_root(self) -> bool {
@@ -187,6 +195,28 @@ pub fn give_up(
     set_capabilities(None, few).map_err(io("giving up capabilities"))?;
     set_no_new_privs(true).map_err(io("setting no_new_privs"))?;
     Ok((had.effective - kept).iter_names().map(|(name, _)| name).collect())
+}
+
+/// Starts a program with the capabilities that this process has kept. A program of a user other than root would
+/// otherwise have none.
+///
+/// # Errors
+/// The program or a thread cannot be started.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    // Capabilities belong to threads, and a process inherits those of the thread that starts it.
+    let start = || {
+        let mut own = capabilities(None)?;
+        own.inheritable = own.permitted;
+        set_capabilities(None, own)?;
+        for capability in own.permitted.iter() {
+            configure_capability_in_ambient_set(capability, true)?;
+        }
+        command.spawn()
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("spawn".into()).spawn_scoped(scope, start)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
+    })
 }
 
 /// The number of threads of this process.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 mod ipsec;
 mod lb;
 mod offload;
+mod reload;
 mod steer;
 mod switch;
 
@@ -26,6 +27,7 @@ pub use lb::{
     LbCounts, LbGroup, LbPeer, LbPersist, LbRoute, LbRoutes, LbService, LbSync, LbTrace, LbVotes,
 };
 pub use offload::{Offload, OffloadEntry, OffloadKind, OffloadPort, OffloadRefused};
+pub use reload::{Reload, ReloadChange, ReloadDoes, ReloadHow};
 pub use steer::{Steer, SteerQueue, SteerRing, SteerWhere};
 pub use switch::{
     Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchPort, SwitchWhy,
@@ -88,6 +90,8 @@ pub enum Request {
     Controllers,
     /// What the adapters of ports do by rules, and what is in software, with the reason: [`Offload`].
     Offload,
+    /// What SIGHUP would do now: [`Reload`].
+    Reload,
     /// The state of an interface that `flowyard steer` steers: [`Steer`].
     Steer,
     /// Where `flowyard steer` sends a flow: [`SteerWhere`].

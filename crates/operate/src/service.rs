@@ -55,8 +55,24 @@ impl Service {
     }
 
     /// Reports that the process `id` has taken over: it is the main process of the service now.
+    ///
+    /// Both states are in one message, because the service manager accepts READY from the main process only, and it may
+    /// wait for that at the end of a reload.
     pub fn taken_by(&self, id: u32) {
-        notify(&[NotifyState::MainPid(id)]);
+        notify(&[NotifyState::MainPid(id), NotifyState::Ready]);
+    }
+
+    /// Whether the service manager follows a process that takes over from this one: this is the main process of a
+    /// service of systemd that notifies.
+    ///
+    /// Elsewhere, the parent of this process would see it end: a shell, or a container of which it is the first process.
+    #[must_use]
+    pub fn follows() -> bool {
+        let has = |name: &str| std::env::var_os(name).is_some();
+        // A process that took over has no such variable; see `successor`.
+        let main = std::env::var("SYSTEMD_EXEC_PID").ok();
+        let is_main = main.is_none_or(|id| id.parse() == Ok(std::process::id()));
+        has("NOTIFY_SOCKET") && has("INVOCATION_ID") && is_main && std::process::id() != 1
     }
 
     /// Notifies the watchdog if that is due and every core answers. If a core died or hangs in its

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowyard_config::OpenedPort;
 use flowyard_pool::PoolMemory;
 use flowyard_yard::handover::{CoreState, YardState};
 use flowyard_yard::port::Descriptors;
@@ -50,6 +51,8 @@ pub struct Running {
     pool: Option<PoolMemory>,
     /// The names of its ports, by number.
     names: Vec<String>,
+    /// How its ports were opened.
+    opened: Vec<OpenedPort>,
     /// By the name of a port, its descriptors by core.
     ports: Vec<(String, u16, Descriptors)>,
 }
@@ -83,7 +86,8 @@ impl Running {
                 ports.push((name, core, Descriptors { fds, numbers }));
             }
         }
-        Ok(Self { reader, secret: offer.secret, named, pool, names: offer.ports, ports })
+        let (secret, opened) = (offer.secret, offer.opened);
+        Ok(Self { reader, secret, named, pool, names: offer.ports, opened, ports })
     }
 
     /// The random bytes that the keys of its tables are derived from.
@@ -107,6 +111,12 @@ impl Running {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// How its ports were opened; empty if it is of a version that does not say so.
+    #[must_use]
+    pub fn opened(&self) -> &[OpenedPort] {
+        &self.opened
     }
 
     /// Takes the memory of its pool out.

@@ -229,7 +229,7 @@ fn apply_reloads(sim: &mut Sim, reloads: &[(Nanos, ReloadPlan)]) -> Result<(), S
         if let (Some(hub), Some(services)) = (&hub, reload.services.clone()) {
             hub.set(services, sim.now).map_err(|error| error.to_string())?;
         }
-        let tables = Arc::new(reload.tables.clone());
+        let tables = Arc::new(reload.of_cores());
         for core in &cores {
             while !sim.yard.mail.offer(*core, Message::Reload(Arc::clone(&tables))) {
                 sim.step(); // the mailbox is full: the core has to read from it

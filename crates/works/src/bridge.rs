@@ -26,7 +26,7 @@ use flowyard_wire::LinkType;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{Work, todo};
+use flowyard_yard::work::{ControlMessage, Work, todo};
 
 /// The length of an Ethernet header.
 const HEADER: usize = 14;
@@ -34,6 +34,10 @@ const HEADER: usize = 14;
 const MAILBOX: usize = 1024;
 /// The longest time after which a station is announced again.
 const AGAIN: Nanos = 1_000_000_000;
+
+/// A new ageing time for [`Bridge`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Age(pub Nanos);
 
 /// A bridge, as one core sees it.
 pub struct Bridge {
@@ -100,7 +104,7 @@ impl Bridge {
                 inbox,
                 others: others().map(|(_, to)| to.clone()).collect(),
                 due: vec![(0, 0); stations.next_power_of_two()].into(),
-                again: (age / 4).clamp(1, AGAIN),
+                again: again(age),
                 keys: [random.bits(), random.bits() | 1],
             });
             let table = L2::new(stations, age, seed.wrapping_add(core as u64));
@@ -131,6 +135,11 @@ impl Bridge {
             news.tell(Seen { mac, vlan, port, at: now }, fresh);
         }
     }
+}
+
+/// How often a station is announced to the other cores.
+fn again(age: Nanos) -> Nanos {
+    (age / 4).clamp(1, AGAIN)
 }
 
 /// MAC address and VLAN id in one word.
@@ -172,6 +181,20 @@ impl Work for Bridge {
 
     fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
         Ok(())
+    }
+
+    fn control(
+        &mut self,
+        message: &ControlMessage,
+        _now: Nanos,
+        _send: &mut dyn FnMut(u16, &[u8]),
+    ) {
+        if let Some(Age(age)) = message.downcast_ref() {
+            self.table.set_age(*age);
+            if let Some(news) = &mut self.news {
+                news.again = again(*age);
+            }
+        }
     }
 
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {

@@ -1,10 +1,15 @@
-//! Forward: a fixed map from the port at which a frame came in to the port by which it leaves.
+//! Forward: a fixed map from the port at which a frame came in to the port by which it leaves. A message
+//! [`PortMap`] replaces the map.
 
 use flowyard_frame::{Batch, LANES, Nanos, To};
 
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
-use flowyard_yard::work::Work;
+use flowyard_yard::work::{ControlMessage, Work};
+
+/// A new map for [`Forward`]: the port by which frames leave, by the port at which they came in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortMap(pub Vec<u16>);
 
 /// A static port map.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +34,17 @@ impl Work for Forward {
 
     fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
         Ok(())
+    }
+
+    fn control(
+        &mut self,
+        message: &ControlMessage,
+        _now: Nanos,
+        _send: &mut dyn FnMut(u16, &[u8]),
+    ) {
+        if let Some(PortMap(map)) = message.downcast_ref() {
+            *self = Self::new(map);
+        }
     }
 
     #[inline]
@@ -64,5 +80,16 @@ mod tests {
         let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
         let dropped = To::Drop(DropReason::NoRoute.code());
         assert_eq!(to, [To::Port(1), To::Port(0), dropped, To::Port(7)]);
+    }
+
+    #[test]
+    fn a_message_replaces_the_map() {
+        let mut forward = Forward::new(&[1, 0]);
+        let message: ControlMessage = std::sync::Arc::new(PortMap(vec![2, 2, 0]));
+        forward.control(&message, 0, &mut |_, _| {});
+        assert_eq!(forward, Forward::new(&[2, 2, 0]));
+        let foreign: ControlMessage = std::sync::Arc::new(7_u8);
+        forward.control(&foreign, 0, &mut |_, _| {});
+        assert_eq!(forward, Forward::new(&[2, 2, 0]));
     }
 }

@@ -20,7 +20,7 @@ mod forward;
 pub mod neighbour;
 mod route;
 
-pub use bridge::{Bridge, floods};
+pub use bridge::{Age, Bridge, floods};
 pub use burn::burn;
-pub use forward::Forward;
-pub use route::{Hop, Router};
+pub use forward::{Forward, PortMap};
+pub use route::{Hop, NewRoutes, Router, Routes};

@@ -14,11 +14,12 @@
 //! Invariants: the header of a frame that leaves is correct if it was when the frame came in, and
 //! the updated checksum equals a full computation. All input bytes are handled, and nothing is
 //! allocated after start.
-//! Thread-safety: a router belongs to one core.
+//! Thread-safety: a router belongs to one core; the routes are shared and never changed. A message [`NewRoutes`] replaces
+//! them between two batches.
 
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
-use flowyard_flow::Table;
 use flowyard_flow::table::{Lpm, Reason};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
 use flowyard_wire::edit::{self, tags};
@@ -28,7 +29,7 @@ use ipnet::IpNet;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{Work, todo};
+use flowyard_yard::work::{ControlMessage, Work, todo};
 
 /// The length of the two addresses at the start of an Ethernet frame.
 const ADDRESSES: usize = 12;
@@ -44,16 +45,16 @@ pub struct Hop {
     pub dst: [u8; 6],
 }
 
-/// A router.
+/// Routes.
 #[derive(Clone, Debug)]
-pub struct Router {
+pub struct Routes {
     /// The table. The mark of an action is the index of a hop.
     routes: Lpm,
     hops: Vec<Hop>,
 }
 
-impl Router {
-    /// A router with space for `routes` prefixes.
+impl Routes {
+    /// No routes, with space for `routes` prefixes.
     #[must_use]
     pub fn new(routes: usize) -> Self {
         Self { routes: Lpm::new(routes), hops: Vec::with_capacity(routes) }
@@ -72,6 +73,35 @@ impl Router {
         }
         Ok(())
     }
+}
+
+/// New routes for [`Router`]. It keeps the ones before until it is dropped, so that no core frees a large table.
+#[derive(Debug)]
+pub struct NewRoutes {
+    new: Arc<Routes>,
+    old: OnceLock<Arc<Routes>>,
+}
+
+impl NewRoutes {
+    /// A message with these routes.
+    #[must_use]
+    pub fn new(routes: Routes) -> Self {
+        Self { new: Arc::new(routes), old: OnceLock::new() }
+    }
+}
+
+/// A router.
+#[derive(Clone, Debug)]
+pub struct Router {
+    table: Arc<Routes>,
+}
+
+impl Router {
+    /// A router with these routes.
+    #[must_use]
+    pub fn new(routes: Routes) -> Self {
+        Self { table: Arc::new(routes) }
+    }
 
     /// Looks up the packet's own destination if `key` has another one, and otherwise keeps the
     /// result of the batch lookup. The two can differ if the frame has more tags than a key is made
@@ -83,7 +113,7 @@ impl Router {
             IpAddr::V4(v4) => key.is_ipv4() && key.dst[..4] == v4.octets(),
             IpAddr::V6(v6) => key.is_ipv6() && key.dst == v6.octets(),
         };
-        (!same).then(|| self.routes.get(dst).copied())
+        (!same).then(|| self.table.routes.get(dst).copied())
     }
 }
 
@@ -94,6 +124,18 @@ impl Work for Router {
 
     fn go_on(&mut self, _state: &[u8], _now: Nanos) -> Result<(), String> {
         Ok(())
+    }
+
+    fn control(
+        &mut self,
+        message: &ControlMessage,
+        _now: Nanos,
+        _send: &mut dyn FnMut(u16, &[u8]),
+    ) {
+        if let Some(NewRoutes { new, old }) = message.downcast_ref() {
+            let before = std::mem::replace(&mut self.table, Arc::clone(new));
+            let _kept_already = old.set(before);
+        }
     }
 
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
@@ -114,13 +156,13 @@ impl Work for Router {
                 Err(reason) => refuse(batch, lane, reason),
             }
         }
-        let missed = self.routes.lookup(batch, right);
+        let missed = self.table.routes.look_up(batch, right);
         for lane in right {
             let l3 = starts[lane];
             let found = (!missed.has(lane)).then_some(batch.actions[lane]);
             let packet = pool.bytes(&batch.frames[lane]).get(l3..).unwrap_or_default();
             let found = self.look_again(&batch.keys[lane], packet).unwrap_or(found);
-            let hop = found.and_then(|action| self.hops.get(action.mark as usize));
+            let hop = found.and_then(|action| self.table.hops.get(action.mark as usize));
             let Some(Hop { port, src, dst }) = hop else {
                 refuse(batch, lane, DropReason::NoRoute);
                 continue;

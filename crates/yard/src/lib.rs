@@ -54,7 +54,7 @@ pub use elephants::{Decisions, Report};
 pub use mail::{Mail, Message};
 pub use places::{Fan, Full, Place, Places};
 pub use port::{Closed, Discard, Rx, Tx};
-pub use reload::Reload;
+pub use reload::{Reload, WorkChange};
 pub use stages::{Span, Stages};
 pub use tally::Count;
 pub use to_ports::{MADE, ToPorts};

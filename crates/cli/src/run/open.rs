@@ -13,9 +13,12 @@ use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::commands::Planned;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege;
+use flowyard_operate::reload::Current;
+use flowyard_operate::service::Service;
 use flowyard_operate::take_over::Running;
 use flowyard_pool::PoolMemory;
 use flowyard_yard::Handle;
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -31,10 +34,22 @@ pub(super) struct Open {
 
 /// Sockets that are served until this is dropped.
 pub(super) struct Served {
-    _control: Option<Control>,
-    _metrics: Option<Metrics>,
+    control: Option<Control>,
+    pub(super) metrics: Option<Metrics>,
     /// For a process that takes over, if one can.
     pub(super) leaving: Option<Arc<Leaving>>,
+}
+
+impl Served {
+    /// Lets reloads start a process that takes over, if such a process can: the control socket must be usable for the user
+    /// that this process has now. If root has opened it for a process that has changed its user, it is not.
+    pub(super) fn allow_successors(&self, current: &Current) {
+        let is_own = |control: &Control| access(control.path(), Access::WRITE_OK).is_ok();
+        if self.leaving.is_some() && self.control.as_ref().is_some_and(is_own) && Service::follows()
+        {
+            current.allow_successors();
+        }
+    }
 }
 
 impl Open {
@@ -103,17 +118,23 @@ impl Open {
             tracing::info!(path = %control.path().display(), "control socket");
         }
         if let Some(metrics) = &mut metrics {
-            metrics.serve(yard.clone()).map_err(failed("serving metrics"))?;
-            tracing::info!("metrics: http://{}/metrics", metrics.address());
-            if !metrics.address().ip().is_loopback() {
-                tracing::warn!(
-                    "metrics are served without authentication to every host that can reach {}",
-                    metrics.address()
-                );
-            }
+            serve_metrics(metrics, yard).map_err(failed("serving metrics"))?;
         }
-        Ok(Served { _control: control, _metrics: metrics, leaving })
+        Ok(Served { control, metrics, leaving })
     }
+}
+
+/// Starts to serve metrics, and reports where.
+pub(super) fn serve_metrics(metrics: &mut Metrics, yard: &Handle) -> io::Result<()> {
+    metrics.serve(yard.clone())?;
+    tracing::info!("metrics: http://{}/metrics", metrics.address());
+    if !metrics.address().ip().is_loopback() {
+        tracing::warn!(
+            "metrics are served without authentication to every host that can reach {}",
+            metrics.address()
+        );
+    }
+    Ok(())
 }
 
 /// The name of the control socket among those that are handed over. Others have their addresses.
@@ -153,7 +174,7 @@ fn leaving(
     {
         named.push((metrics.address().to_string(), fd));
     }
-    Ok(Arc::new(Leaving::new(secret, named, pool)))
+    Ok(Arc::new(Leaving::new(secret, named, pool, config.opened())))
 }
 
 /// The control socket of the arguments cannot be opened: wrong use, unless descriptors, memory or the disk are

@@ -20,7 +20,7 @@ use flowyard_openflow::agent::Agent;
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats, state};
 use flowyard_operate::openflow::tls::Tls;
-use flowyard_operate::openflow::{Channel, Config as Speaks, Fail, Plane};
+use flowyard_operate::openflow::{Channel, Config as Speaks, Fail, Plane, Prepared};
 use flowyard_ports::live;
 use flowyard_switch::SwitchHub;
 use flowyard_yard::Clock;
@@ -45,6 +45,8 @@ pub(super) struct Reachable {
     /// Declared, and so dropped, before the channel that it uses.
     _watch: Watch,
     channel: Arc<Channel>,
+    /// How it spoke to controllers at the start.
+    speaks: Speaks,
 }
 
 impl Switch {
@@ -54,23 +56,7 @@ impl Switch {
         let mut agent = config.switch_agent().map_err(bad_input)?;
         let Some(hub) = config.switch_hub(agent.lookups()) else { return Ok(None) };
         config.load_switch(&mut agent).map_err(bad_input)?;
-        let mut endpoints = Vec::new();
-        for text in wanted.controllers.iter().chain(&wanted.listen) {
-            let endpoint = text.get_ref().parse();
-            endpoints.push(endpoint.map_err(|error| bad_input(format!("[switch]: {error}")))?);
-        }
-        let fail = match wanted.fail {
-            FailWord::Secure => Fail::Secure,
-            FailWord::Standalone => Fail::Standalone,
-        };
-        let version = |word: &VersionWord| match word {
-            VersionWord::V10 => Version::V10,
-            VersionWord::V13 => Version::V13,
-            VersionWord::V14 => Version::V14,
-        };
-        let versions = wanted.versions.iter().map(version).collect();
-        let tls = tls(&wanted);
-        let speaks = Speaks { endpoints, fail, tls, versions, ..Speaks::default() };
+        let speaks = speaks(&wanted, Speaks::default()).map_err(bad_input)?;
         let interface = |port: &flowyard_config::PortConfig| {
             let name = port.interface.as_ref()?.get_ref().clone();
             Some(Interface { name, has_configured_mac: port.mac.is_some() })
@@ -100,7 +86,7 @@ impl Switch {
         // In the cores' mailboxes before they start, so that the first frame finds the configured flows.
         hub.apply(&agent.drain());
         let plane = Box::new(Yard { hub, clock: Arc::clone(clock) });
-        let channel = Channel::start(speaks, agent, plane);
+        let channel = Channel::start(speaks.clone(), agent, plane);
         let channel = Arc::new(channel.map_err(|error| bad_input(format!("[switch]: {error}")))?);
         let watched: Vec<_> = ports
             .into_iter()
@@ -111,7 +97,7 @@ impl Switch {
             tracing::info!("OpenFlow: listening at {place}");
         }
         let watch = Watch::start(watched, Arc::clone(&channel))?;
-        Ok(Reachable { _watch: watch, channel })
+        Ok(Reachable { _watch: watch, channel, speaks })
     }
 }
 
@@ -127,6 +113,57 @@ impl Reachable {
     pub(super) fn is_running(&self) -> bool {
         self.channel.is_running()
     }
+
+    /// What changes its connections to controllers.
+    pub(super) fn connections(&self) -> Connections {
+        Connections { channel: Arc::clone(&self.channel), speaks: self.speaks.clone() }
+    }
+}
+
+/// The connections of a running switch to its controllers.
+pub(super) struct Connections {
+    channel: Arc<Channel>,
+    speaks: Speaks,
+}
+
+impl Connections {
+    /// Reads certificates and binds addresses of `new`. Nothing is changed yet.
+    pub(super) fn prepare(&self, new: &Config) -> Result<Prepared, String> {
+        let speaks = speaks(&new.switch(), self.speaks.clone())?;
+        self.channel.prepare(speaks).map_err(|error| format!("[switch]: {error}"))
+    }
+
+    /// Uses what was prepared from `new`.
+    pub(super) fn change(&self, prepared: Prepared, new: &Config) {
+        if let Err(error) = self.channel.change(prepared) {
+            tracing::error!(%error, "connections to controllers");
+        }
+        let memory = new.switch_memory();
+        self.channel.with(move |agent, _, _| agent.limit_memory(memory));
+        for place in self.channel.listening() {
+            tracing::info!("OpenFlow: listening at {place}");
+        }
+    }
+}
+
+/// How a switch speaks to controllers; `else_as` has what is not configured.
+fn speaks(wanted: &SwitchConfig, else_as: Speaks) -> Result<Speaks, String> {
+    let mut endpoints = Vec::new();
+    for text in wanted.controllers.iter().chain(&wanted.listen) {
+        let endpoint = text.get_ref().parse();
+        endpoints.push(endpoint.map_err(|error| format!("[switch]: {error}"))?);
+    }
+    let fail = match wanted.fail {
+        FailWord::Secure => Fail::Secure,
+        FailWord::Standalone => Fail::Standalone,
+    };
+    let version = |word: &VersionWord| match word {
+        VersionWord::V10 => Version::V10,
+        VersionWord::V13 => Version::V13,
+        VersionWord::V14 => Version::V14,
+    };
+    let versions = wanted.versions.iter().map(version).collect();
+    Ok(Speaks { endpoints, fail, tls: tls(wanted), versions, ..else_as })
 }
 
 /// The data plane, as the agent's [`Plane`].

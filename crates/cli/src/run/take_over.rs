@@ -39,6 +39,14 @@ pub(super) fn inherit(
 ) -> Result<(), Stop> {
     let Some(running) = running else { return Ok(()) };
     parts.inherited_pool = running.pool();
+    if !running.opened().is_empty()
+        && let Err(why) = config.unfit(running.opened())
+    {
+        let what = format!(
+            "--take-over: {why}: stop the running instance and start this configuration instead"
+        );
+        return Err(bad_input(anyhow::anyhow!(what)));
+    }
     let missing = running.names().iter().find(|name| number(config, name).is_none());
     if let (Some(name), true) = (missing, parts.inherited_pool.is_some()) {
         // The kernel would still write into buffers of the pool that it had for this port.
@@ -48,10 +56,22 @@ pub(super) fn inherit(
         );
         return Err(bad_input(anyhow::anyhow!(what)));
     }
+    let stays = stays(running, config);
     let all = running.ports().into_iter();
-    let all = all.filter_map(|(name, core, fds)| Some(((number(config, &name)?, core), fds)));
+    let all = all.filter_map(|(name, core, fds)| {
+        Some(((number(config, &name).filter(|_| stays(&name))?, core), fds))
+    });
     parts.inherited = all.collect();
     Ok(())
+}
+
+/// Whether this process goes on with a port of the running one. A port of the same name on another interface is opened.
+fn stays(running: &Running, config: &Config) -> impl Fn(&str) -> bool + use<> {
+    let (old, new) = (running.opened().to_vec(), config.opened());
+    move |name| {
+        let old = old.iter().find(|port| port.name == name);
+        old.is_none_or(|old| new.iter().any(|new| old.is_continued_by(new)))
+    }
 }
 
 /// The number of the port with this name.
@@ -69,7 +89,9 @@ pub(super) fn go_on(
 ) -> Result<Yard, Stop> {
     let Some(running) = running else { return Ok(yard) };
     let began = clock();
-    let (frozen, state) = running.freeze(|name| number(config, name)).map_err(cannot)?;
+    let stays = stays(&running, config);
+    let known = |name: &str| number(config, name).filter(|_| stays(name));
+    let (frozen, state) = running.freeze(known).map_err(cannot)?;
     yard.go_on(&state, clock()).map_err(cannot)?;
     frozen.commit().map_err(cannot)?;
     let paused_us = clock().saturating_sub(began) / 1000;

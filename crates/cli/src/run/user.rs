@@ -57,7 +57,8 @@ impl Becomes {
             let wrong = |source| PrivilegeError::Lookup { name: name.into(), source };
             let user = look_up(name).map_err(wrong)?;
             let user = user.ok_or_else(|| PrivilegeError::User(name.into()))?;
-            return Ok(match is_root && user.is_root() {
+            // A process that takes over is started by one that has changed its user.
+            return Ok(match is_root && user.is_root() || !is_root && user.is_own() {
                 true => Self::Same { asked: true },
                 false => Self::Other { name: name.into(), user, asked: true },
             });

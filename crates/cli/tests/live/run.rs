@@ -6,6 +6,7 @@ mod killed;
 mod openflow;
 mod order;
 mod programs;
+mod reload;
 mod take_over;
 mod uplink;
 
@@ -15,6 +16,7 @@ flowyard_testkit::tests! {
     mod openflow,
     mod order,
     mod programs,
+    mod reload,
     mod take_over,
     mod uplink,
 }

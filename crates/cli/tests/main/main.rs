@@ -19,6 +19,7 @@ mod operate;
 mod outputs;
 mod placing;
 mod predict;
+mod reload;
 mod rss_from;
 mod scarce;
 mod schema;
@@ -52,6 +53,7 @@ flowyard_testkit::tests! {
     mod outputs,
     mod placing,
     mod predict,
+    mod reload,
     mod rss_from,
     mod scarce,
     mod schema,

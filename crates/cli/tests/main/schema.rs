@@ -372,7 +372,7 @@ fn what_a_running_instance_prints_fits_its_schemas() {
         fits("show-drops", &drops);
         (!drops["last"].as_array()?.is_empty()).then_some(())
     });
-    for what in ["tables", "elephants", "queues", "cores"] {
+    for what in ["tables", "elephants", "queues", "cores", "reload"] {
         fits(&format!("show-{what}"), &yard.json(&["show", what]));
     }
     fits("show-flows", &yard.json(&["show", "flows", "--seconds", "0.2"]));

@@ -138,7 +138,8 @@ fn a_changed_switch_is_refused_at_sighup() {
     std::fs::write(yard.config(), SWITCH.replace("priority=2", "priority=3")).unwrap();
     let pid = rustix::process::Pid::from_child(&yard.child);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    yard.wait_for_log("[switch] cannot change while flowyard runs");
+    let said = yard.wait_for_log("a reload cannot change 'flows' in [switch]");
+    assert!(said.contains("or change the running switch with 'flowyard switch'"), "{said}");
     let said = yard.ask(&["switch", "why", "in_port=west,tcp"]);
     assert!(said.contains("priority=2,tcp"), "{said}");
 }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use flowyard_frame::proto;
 use flowyard_lb::{AllDown, Choice, Mode, OnDown, Timeouts};
 use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 
 use super::sync::SyncConfig;
@@ -16,7 +16,7 @@ use crate::free;
 use crate::health::CheckConfig;
 
 /// `[balance]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BalanceConfig {
     /// The number of entries of a Maglev table; it must be prime.
@@ -68,7 +68,7 @@ pub struct BalanceConfig {
 }
 
 /// `[balance.announce]`: routes to VIPs, for a routing daemon.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnnounceConfig {
     /// The routing table of the kernel that gets the routes.
@@ -121,7 +121,7 @@ impl Default for BalanceConfig {
 }
 
 /// How new connections are treated when the connection table is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FullConfig {
     /// The Maglev table alone chooses the backend of each packet.
@@ -131,7 +131,7 @@ pub enum FullConfig {
 }
 
 /// One of `[[service]]`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
     /// Its name.
@@ -192,7 +192,7 @@ pub struct ServiceConfig {
 }
 
 /// The SRV records that backends of a service come from.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SrvConfig {
     /// The name of the records, as `_http._tcp.web.example`.
@@ -202,7 +202,7 @@ pub struct SrvConfig {
 }
 
 /// How connections of a client's network stay with one backend.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PersistConfig {
     /// The time without new connections after which the backend of a network is forgotten.
@@ -230,7 +230,7 @@ impl Default for PersistConfig {
 }
 
 /// Whether new connections of a network still go to its backend while this is drained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DrainedConfig {
     /// They do.
@@ -240,7 +240,7 @@ pub enum DrainedConfig {
 }
 
 /// How a backend is notified of the client's address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyConfig {
     /// PROXY protocol, version 2.
@@ -248,7 +248,7 @@ pub enum ProxyConfig {
 }
 
 /// One of `[[service.backend]]`.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
     /// Its name.
@@ -278,7 +278,7 @@ pub struct BackendConfig {
 }
 
 /// The encoding of server IDs in the QUIC connection IDs of one codepoint.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuicConfig {
     /// The codepoint in the first three bits, 0 to 6.
@@ -294,7 +294,7 @@ pub struct QuicConfig {
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident -> $to:ty { $($word:ident $(= $text:literal)? => $value:expr),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
         #[serde(rename_all = "lowercase")]
         #[allow(missing_docs, reason = "the variants are those of the type that they stand for")]
         pub enum $name { $($(#[serde(rename = $text)])? $word,)* }
@@ -359,6 +359,12 @@ impl Default for OnDownConfig {
 /// A port as `80`, or ports as `"5000-5010"`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortRange(pub RangeInclusive<u16>);
+
+impl Serialize for PortRange {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{}-{}", self.0.start(), self.0.end()))
+    }
+}
 
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -135,8 +135,8 @@ fn a_reload_is_the_difference_of_two_configurations() {
     let refused = change("buffer_bytes = 100", "buffer_bytes = 200").unwrap_err().to_string();
     assert_eq!(
         refused,
-        "new.toml:2:9: [yard] cannot change while flowyard runs; \
-         change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
+        "new.toml:2:9: a reload cannot change 'buffer_bytes' in [yard] (100 to 200); restart to apply them, because \
+         port 'p' of kind \"mem\" cannot be taken over"
     );
 }
 

@@ -109,6 +109,11 @@ impl L2 {
         }
     }
 
+    /// Changes the ageing time, also for stations that are known.
+    pub fn set_age(&mut self, age: Nanos) {
+        self.age = age.div_ceil(1 << UNIT);
+    }
+
     /// The port of a station, if it is known and not aged out at the latest known time.
     #[must_use]
     #[inline]

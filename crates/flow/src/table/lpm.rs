@@ -322,9 +322,11 @@ impl Lpm {
     }
 }
 
-impl Table for Lpm {
+impl Lpm {
+    /// As [`Table::lookup`], of a table that several cores share.
     #[inline]
-    fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
+    #[must_use]
+    pub fn look_up(&self, batch: &mut Batch, want: Lanes) -> Lanes {
         let mut bits = [0; LANES];
         let (mut at, mut best) = ([0; LANES], [0; LANES]);
         let mut ip = Lanes::NONE;
@@ -358,6 +360,13 @@ impl Table for Lpm {
             }
         }
         missed
+    }
+}
+
+impl Table for Lpm {
+    #[inline]
+    fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
+        self.look_up(batch, want)
     }
 }
 

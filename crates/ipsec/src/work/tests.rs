@@ -2,7 +2,7 @@
 
 use flowyard_frame::{Action, Lanes, To};
 use flowyard_pool::Meta;
-use flowyard_works::Hop;
+use flowyard_works::{Hop, Routes};
 use flowyard_yard::Arrivals;
 
 use super::*;
@@ -41,10 +41,10 @@ fn hub(is_first: bool, more: &str, stamps: usize) -> Arc<IpsecHub> {
 }
 
 fn gateway(hub: &Arc<IpsecHub>) -> Ipsec {
-    let mut router = Router::new(2);
+    let mut router = Routes::new(2);
     let hop = Hop { port: 1, src: [2; 6], dst: [4; 6] };
     router.put(&"0.0.0.0/0".parse().unwrap(), hop).unwrap();
-    Ipsec::new(Arc::clone(hub), router)
+    Ipsec::new(Arc::clone(hub), Router::new(router))
 }
 
 /// A UDP packet from 10.1.0.1 in an Ethernet frame.

@@ -40,6 +40,11 @@ impl Conns {
         self.timeouts
     }
 
+    /// Changes the idle timeouts. An entry gets its new one with its next packet.
+    pub const fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.timeouts = timeouts;
+    }
+
     /// Lists a new entry.
     #[inline]
     pub(super) fn enlist(&self, hash: u64) {

@@ -36,7 +36,7 @@ pub struct Hub {
     /// Results of health checks, by the backend's ID.
     reports: Mutex<BTreeMap<u32, Report>>,
     /// For packets of no service: the port by which they leave, by the port at which they came in.
-    pass: OnceLock<Vec<Option<u16>>>,
+    pass: Mutex<Vec<Option<u16>>>,
     /// The local addresses, for queries.
     locals: OnceLock<Arc<Locals>>,
     /// Where the connections of the process belong that this one has taken over from.
@@ -82,7 +82,7 @@ impl Hub {
             inner: Mutex::new(Inner { control, old: Vec::new() }),
             conns: Mutex::default(),
             reports: Mutex::default(),
-            pass: OnceLock::new(),
+            pass: Mutex::default(),
             locals: OnceLock::new(),
             inherited: OnceLock::new(),
             replica: OnceLock::new(),
@@ -205,7 +205,7 @@ impl Hub {
         pass: &[Option<u16>],
     ) {
         self.change(|control| control.count_by(cores));
-        let _kept = self.pass.set(pass.to_vec()); // a reload does not change it
+        self.set_pass(pass);
         let _kept = self.locals.set(Arc::clone(locals));
         *lock(&self.conns) = Some(Arc::clone(conns));
     }
@@ -213,8 +213,13 @@ impl Hub {
     /// For packets of no service: the port by which they leave, by the port at which they came in; `None` where
     /// they are dropped.
     #[must_use]
-    pub fn pass(&self) -> &[Option<u16>] {
-        self.pass.get().map_or(&[], Vec::as_slice)
+    pub fn pass(&self) -> Vec<Option<u16>> {
+        lock(&self.pass).clone()
+    }
+
+    /// Notes what becomes of packets of no service, for queries.
+    pub(super) fn set_pass(&self, pass: &[Option<u16>]) {
+        *lock(&self.pass) = pass.to_vec();
     }
 
     /// The connection tables of the cores; `None` before [`Self::begin`].

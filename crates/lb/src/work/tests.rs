@@ -344,3 +344,38 @@ mod unfinished;
 
 use errors::error_about;
 pub(super) use errors::error_quoting;
+
+#[test]
+fn new_limits_hold_at_once_and_connections_stay() {
+    let (hub, mut works) = group(web(1..=10), 2);
+    let before: Vec<_> = (0..100).map(|n| to(&mut works[0], n, FlowKey::SYN)).collect();
+    let stray = |work: &mut Balance| {
+        let key = FlowKey::five_tuple(proto::TCP, ip("10.1.0.1"), 7, ip("198.51.100.1"), 80);
+        balance(work, &Build::new(&key).bytes()).0.to
+    };
+    assert_eq!(stray(&mut works[1]), To::Port(50));
+    let open = 5_000_000_000;
+    let new = BalanceSettings {
+        full_drops: true,
+        opening_most: 100,
+        timeouts: Timeouts { open, ..Timeouts::default() },
+        pass: vec![None],
+        ..settings()
+    };
+    assert_ne!(BalanceLimits::of(&new), BalanceLimits::of(&settings()));
+    let message: ControlMessage = Arc::new(BalanceLimits::of(&new));
+    for work in &mut works {
+        work.control(&message, 0, &mut |_, _| {});
+        assert_eq!(work.table(work.core).unwrap().timeouts().open, open);
+        assert_eq!(stray(work), To::Drop(DropReason::NoService.code()));
+    }
+    assert_eq!(hub.pass(), [None]);
+    for n in 0..100 {
+        assert_eq!(to(&mut works[1], n, FlowKey::ACK), before[usize::from(n)], "{n}");
+    }
+    // The limit of unestablished connections is the new one: each further SYN evicts one.
+    for n in 1000..1300 {
+        let _placed = to(&mut works[0], n, FlowKey::SYN);
+    }
+    assert!(works[0].table(0).unwrap().unestablished() <= 100);
+}

@@ -320,7 +320,7 @@ impl<'a> Words<'a> {
         let (mut ways, mut without) = (Vec::new(), Vec::new());
         for (from, to) in (0..).zip(self.hub.pass()) {
             match to {
-                Some(to) => ways.push(format!("from {} by {}", port(from), port(*to))),
+                Some(to) => ways.push(format!("from {} by {}", port(from), port(to))),
                 None => without.push(port(from)),
             }
         }

@@ -20,7 +20,7 @@ struct Metric<Of, Value> {
 }
 
 /// Counters of a service, and of a backend.
-const COUNTED: [Metric<LbCounts, u64>; 8] = [
+const COUNTED: [Metric<LbCounts, u64>; 9] = [
     Metric {
         stem: "connections_total",
         help: "Counts the connections to the {of}, when their first packet is forwarded.",

@@ -364,6 +364,10 @@ impl Loop {
                 }
                 self.contact();
             }
+            Event::Rules { fail, dials } => {
+                self.rules = Rules { fail, dials };
+                self.contact();
+            }
             Event::Do(work) => {
                 self.heartbeat.begins("a change of a port, or a question");
                 work(&mut self.agent, now, &mut self.out);

@@ -142,6 +142,7 @@ impl Dialer {
     }
 }
 
+#[derive(Debug)]
 enum Listener {
     Tcp(TcpListener, bool),
     /// The socket is removed with the listener.
@@ -152,6 +153,7 @@ enum Listener {
 }
 
 /// A bound listening address.
+#[derive(Debug)]
 pub(super) struct Bound {
     listener: Listener,
     /// With the port that the system chose.
@@ -202,7 +204,7 @@ pub(super) fn warn(bound: &Bound) {
 }
 
 /// Starts the thread that accepts connections.
-pub(super) fn listen(bound: Bound, shared: &Shared, threads: &mut Threads) -> io::Result<()> {
+pub(super) fn listen(bound: Arc<Bound>, shared: &Shared, threads: &mut Threads) -> io::Result<()> {
     let shared = shared.clone();
     threads.spawn("of-listen", move || accept_all(&bound.listener, &bound.endpoint, &shared))
 }

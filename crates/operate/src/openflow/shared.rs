@@ -11,7 +11,7 @@ use flowyard_openflow::agent::{Agent, Out};
 use flowyard_openflow::{Message, Version};
 use flowyard_yard::ControlPlane;
 
-use super::config::Config;
+use super::config::{Config, Fail};
 use super::gate::{Gate, Ticket};
 use super::outbox::Outbox;
 use super::sync::lock;
@@ -93,6 +93,12 @@ pub(super) enum Event {
     /// A connection with this number has ended.
     Down(u32),
     Do(Work),
+    /// There are other rules for the time without a controller.
+    Rules {
+        fail: Fail,
+        /// Whether the configuration has controllers to connect to.
+        dials: bool,
+    },
     /// The channel ends.
     Stop,
 }
@@ -104,6 +110,7 @@ impl std::fmt::Debug for Event {
             Self::Message { .. } => "Message",
             Self::Down(_) => "Down",
             Self::Do(_) => "Do",
+            Self::Rules { .. } => "Rules",
             Self::Stop => "Stop",
         })
     }
@@ -153,15 +160,18 @@ impl Connections {
 impl ControlPlane for Connections {}
 
 /// State that is shared by the threads of this module.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) config: Arc<Config>,
     pub(super) tls: Option<Arc<Loaded>>,
     pub(super) events: Sender<Event>,
-    /// Disconnected when the channel is dropped.
+    /// Disconnected when the endpoint is not used any more, or the channel is dropped.
     pub(super) stop: Receiver<()>,
     pub(super) board: Board,
+    /// The queues of all connections.
     pub(super) boxes: Boxes,
+    /// Those of the connections of the same endpoint.
+    pub(super) own: Boxes,
     pub(super) gate: Arc<Gate>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) numbers: Arc<AtomicU32>,
@@ -181,10 +191,11 @@ impl Shared {
     /// A queue that is closed when the channel ends.
     pub(super) fn outbox(&self) -> io::Result<Arc<Outbox>> {
         let outbox = Arc::new(Outbox::new()?);
-        let mut boxes = lock(&self.boxes);
-        boxes.retain(|other| other.strong_count() > 0);
-        boxes.push(Arc::downgrade(&outbox));
-        drop(boxes);
+        for boxes in [&self.boxes, &self.own] {
+            let mut boxes = lock(boxes);
+            boxes.retain(|other| other.strong_count() > 0);
+            boxes.push(Arc::downgrade(&outbox));
+        }
         // The channel may have ended before the queue was in the list.
         if self.stops() {
             outbox.close(ENDS);

@@ -15,7 +15,7 @@ use rustls::{
 };
 
 /// Paths of PEM files.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tls {
     /// The certificate of this side, followed by intermediate certificates.
     pub certificate: PathBuf,

@@ -129,7 +129,7 @@ struct Engine {
 impl Engine {
     fn serve(running: Running, bound: Bound) -> Self {
         let named = vec![("control".to_owned(), bound.duplicate().unwrap())];
-        let leaving = Arc::new(Leaving::new(SECRET, named, running.pool().memory()));
+        let leaving = Arc::new(Leaving::new(SECRET, named, running.pool().memory(), Vec::new()));
         let control = bound.serve_until(running.handle(), Arc::clone(&leaving)).unwrap();
         Self { running, control, leaving }
     }

@@ -176,3 +176,13 @@ fn crafted_stations_cause_as_many_messages_as_others() {
     let mean = all.iter().sum::<usize>() as f64 / all.len() as f64;
     assert!(mean <= 2.0 * median as f64, "{all:?}, usual {median}");
 }
+
+#[test]
+fn a_message_changes_the_ageing_time_also_of_known_stations() {
+    let mut bridge = Bridge::new(2, 64, AGE, 1);
+    assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::Ports(0)));
+    let message: ControlMessage = std::sync::Arc::new(Age(10 * SECOND));
+    bridge.control(&message, 0, &mut |_, _| {});
+    assert_eq!(one(&mut bridge, 2, 1, 1, 9 * SECOND), Ok(To::Port(0)));
+    assert_eq!(one(&mut bridge, 3, 1, 1, 12 * SECOND), Ok(To::Ports(1)), "1 was silent");
+}

@@ -13,7 +13,11 @@ const NEXT: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
 fn router(prefixes: &[(&str, u16)]) -> Router {
-    let mut router = Router::new(prefixes.len());
+    Router::new(routes(prefixes))
+}
+
+fn routes(prefixes: &[(&str, u16)]) -> Routes {
+    let mut router = Routes::new(prefixes.len());
     for &(prefix, port) in prefixes {
         let [a, b, c, d, e, _] = NEXT;
         let hop = Hop { port, src: OURS, dst: [a, b, c, d, e, port as u8] };
@@ -80,14 +84,15 @@ fn the_longest_prefix_determines_port_and_next_hop() {
 
 #[test]
 fn equal_hops_share_an_entry_and_equal_prefixes_replace_each_other() {
-    let mut router = router(&[("10.0.0.0/8", 1), ("11.0.0.0/8", 1)]);
-    assert_eq!(router.hops.len(), 1);
+    let mut routes = routes(&[("10.0.0.0/8", 1), ("11.0.0.0/8", 1)]);
+    assert_eq!(routes.hops.len(), 1);
     let hop = Hop { port: 4, src: OURS, dst: NEXT };
-    router.put(&IpNet::from_str("10.0.0.0/8").unwrap(), hop).unwrap();
+    routes.put(&IpNet::from_str("10.0.0.0/8").unwrap(), hop).unwrap();
+    let none = routes.put(&IpNet::from_str("12.0.0.0/8").unwrap(), hop);
+    assert!(none.is_err(), "the table has space for two");
+    let mut router = Router::new(routes);
     assert_eq!(one(&mut router, &build("1.0.0.1", "10.0.0.1")).0.to, To::Port(4));
     assert_eq!(one(&mut router, &build("1.0.0.1", "11.0.0.1")).0.to, To::Port(1));
-    let none = router.put(&IpNet::from_str("12.0.0.0/8").unwrap(), hop);
-    assert!(none.is_err(), "the table has space for two");
 }
 
 #[test]
@@ -215,4 +220,25 @@ proptest! {
             other => prop_assert!(false, "{:?}", other),
         }
     }
+}
+
+/// A message replaces all routes at once, on every core, and keeps the ones before until it is dropped.
+#[test]
+fn new_routes_replace_all_between_two_batches() {
+    let mut cores = [router(&[("10.0.0.0/8", 1), ("10.1.0.0/16", 2)]), router(&[])];
+    cores[1] = cores[0].clone();
+    let port = |router: &mut Router, dst: &str| one(router, &build("10.9.0.1", dst)).0.to;
+    assert_eq!(port(&mut cores[0], "10.1.0.1"), To::Port(2));
+    let message = Arc::new(NewRoutes::new(routes(&[("10.0.0.0/8", 3), ("192.0.2.0/24", 4)])));
+    let sent: ControlMessage = Arc::<NewRoutes>::clone(&message);
+    for core in &mut cores {
+        core.control(&sent, 0, &mut |_, _| {});
+        assert_eq!(port(core, "10.1.0.1"), To::Port(3));
+        assert_eq!(port(core, "192.0.2.9"), To::Port(4));
+        assert_eq!(port(core, "198.51.100.1"), To::Drop(DropReason::NoRoute.code()));
+    }
+    assert_eq!(message.old.get().map(Arc::strong_count), Some(1), "freed with the message");
+    let foreign: ControlMessage = Arc::new(1_u8);
+    cores[0].control(&foreign, 0, &mut |_, _| {});
+    assert_eq!(port(&mut cores[0], "10.1.0.1"), To::Port(3));
 }

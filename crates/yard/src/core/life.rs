@@ -13,9 +13,10 @@ use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::{Closed, refuse};
-use crate::reload::Reload;
+use crate::reload::{Reload, WorkChange};
 use crate::stages::Stages;
 use crate::tally::Count;
+use crate::work::ControlMessage;
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
@@ -207,12 +208,7 @@ impl Core {
             }
             Message::Reload(reload) => self.reload(&reload, now),
             Message::Ask(ask) => self.answer(*ask, now),
-            Message::Control(message) => {
-                let Self { server, to_ports, .. } = self;
-                server
-                    .work
-                    .control(&message, now, &mut |port, data| to_ports.inject(port, data, now));
-            }
+            Message::Control(message) => self.control(&message, now),
             Message::Stop => self.stop(),
             Message::Pause(paused) => self.pause(paused),
             Message::Leave => self.entry.handover = Handover::Left,
@@ -267,7 +263,16 @@ impl Core {
         self.edit(PROMOTED, edit);
     }
 
+    /// Gives the work a message.
+    fn control(&mut self, message: &ControlMessage, now: Nanos) {
+        let Self { server, to_ports, .. } = self;
+        server.work.control(message, now, &mut |port, data| to_ports.inject(port, data, now));
+    }
+
     fn reload(&mut self, reload: &Reload, now: Nanos) {
+        if let Some(WorkChange(message)) = &reload.work {
+            self.control(message, now);
+        }
         if let Some(lists) = &reload.lists {
             self.entry.lists = Arc::clone(lists); // together with the entries that name them
         }

@@ -22,15 +22,17 @@ flowyard_testkit::tests! {
     af_xdp_ports_of_several_cores_are_taken_over_without_loss,
     a_configuration_that_does_not_fit_leaves_the_running_process_alone,
     a_process_that_dies_while_it_takes_over_leaves_the_running_one_alone,
+    a_port_with_another_interface_is_opened_anew,
+    a_port_that_the_kernel_knows_otherwise_is_refused,
 }
 
 /// Upgrades in a row; FLOWYARD_ROUNDS changes it.
-fn rounds() -> u32 {
+pub(super) fn rounds() -> u32 {
     std::env::var("FLOWYARD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
 }
 
 /// Datagrams a second.
-const RATE: u64 = 100_000;
+pub(super) const RATE: u64 = 100_000;
 const FLOWS: u64 = 16;
 /// A sender that is this far ahead of the reader waits: what the kernel keeps for an AF_PACKET port (8,192 frames) and a
 /// TAP (1,000) does not overflow on a slow machine. At the rate above, these are 60 and 9 ms.
@@ -38,15 +40,15 @@ const AHEAD: (u64, u64) = (6_000, 900);
 
 /// What was sent and received.
 #[derive(Debug, Default)]
-struct Seen {
-    sent: u64,
-    received: u64,
-    late: u64,
-    twice: u64,
+pub(super) struct Seen {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) late: u64,
+    pub(super) twice: u64,
 }
 
 /// Numbered datagrams from one host to the other, until they are stopped.
-struct Traffic {
+pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     sender: JoinHandle<()>,
@@ -54,7 +56,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(line: &Line) -> Self {
+    pub(super) fn start(line: &Line) -> Self {
         let (a, b, to) = (&line.a, &line.b, ips()[0]);
         let ahead = if line.plan.kind == Kind::Tap { AHEAD.1 } else { AHEAD.0 };
         let stop = Arc::<AtomicBool>::default();
@@ -74,11 +76,11 @@ impl Traffic {
         Self { stop, sent, sender, receiver }
     }
 
-    fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    fn stop(self) -> Seen {
+    pub(super) fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap();
         self.receiver.join().unwrap()
@@ -126,16 +128,42 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool, sent: &AtomicU64, read: &Atomi
 }
 
 /// A process that runs a configuration, or takes over from another one.
-struct Process {
+pub(super) struct Process {
     child: Child,
     folder: Arc<tempfile::TempDir>,
     number: u32,
 }
 
 impl Process {
-    fn start(net: &Net, text: &str) -> Self {
-        let (mut command, folder) =
-            command(net, text, &["--json", "--control", "sock", "--user", "root"]);
+    pub(super) fn start(net: &Net, text: &str) -> Self {
+        Self::start_with(net, text, &[])
+    }
+
+    /// With these environment variables.
+    pub(super) fn start_with(net: &Net, text: &str, environment: &[(&str, String)]) -> Self {
+        let args = ["--json", "--control", "sock", "--user", "root"];
+        Self::start_by(command(net, text, &args), environment)
+    }
+
+    /// As another user, with the capability that AF_PACKET ports need, as a unit of systemd starts it.
+    pub(super) fn start_as_nobody(net: &Net, text: &str, environment: &[(&str, String)]) -> Self {
+        let (inner, folder) = command(net, text, &["--json", "--control", "sock"]);
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), all).unwrap();
+        let mut outer = Command::new("setpriv");
+        outer.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        outer.args(["--inh-caps=+net_raw", "--ambient-caps=+net_raw", "--"]);
+        outer.arg(inner.get_program()).args(inner.get_args());
+        outer.current_dir(folder.path()).stdin(Stdio::null());
+        sys::within(&mut outer, &net.0);
+        Self::start_by((outer, folder), environment)
+    }
+
+    fn start_by(
+        (mut command, folder): (Command, tempfile::TempDir),
+        environment: &[(&str, String)],
+    ) -> Self {
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let folder = Arc::new(folder);
         let child = output(&mut command, &folder, 0).spawn().unwrap();
         let process = Self { child, folder, number: 0 };
@@ -163,12 +191,26 @@ impl Process {
         Self { child, folder: Arc::clone(&self.folder), number }
     }
 
-    fn said(&self, file: &str) -> String {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its folder, which stays after it has ended.
+    pub(super) fn folder(&self) -> Arc<tempfile::TempDir> {
+        Arc::clone(&self.folder)
+    }
+
+    /// Writes another configuration.
+    pub(super) fn write(&self, text: &str) {
+        std::fs::write(self.folder.path().join("y.toml"), text).unwrap();
+    }
+
+    pub(super) fn said(&self, file: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(format!("{file}{}", self.number))).unwrap()
     }
 
     /// Waits until it ends by itself; returns its counters.
-    fn ended(mut self) -> Value {
+    pub(super) fn ended(mut self) -> Value {
         let mut status = None;
         wait_until("the end of a process", || {
             status = self.child.try_wait().unwrap();
@@ -180,7 +222,7 @@ impl Process {
         counters
     }
 
-    fn stop(self) -> Value {
+    pub(super) fn stop(self) -> Value {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         self.ended()
@@ -333,7 +375,7 @@ fn a_configuration_that_does_not_fit_leaves_the_running_process_alone() {
     });
     assert!(!status.unwrap().success());
     let said = refused.said("err");
-    assert!(said.contains("cores in the running process"), "{said}");
+    assert!(said.contains("port 'west' is open with another 'cores'"), "{said}");
     let before = traffic.sent();
     wait_until("traffic", || traffic.sent() > before + RATE / 10);
     let seen = traffic.stop();
@@ -371,4 +413,56 @@ fn a_process_that_dies_while_it_takes_over_leaves_the_running_one_alone() {
     let said = process.said("err");
     assert!(said.contains("this one goes on"), "{said}");
     assert_eq!(drops(&process.stop()), []);
+}
+
+/// Tries to take over with this configuration, which is refused; returns the reason.
+fn refused(process: &Process, line: &Line, text: &str) -> String {
+    process.write(text);
+    let mut refused = process.successor(line.yard());
+    let mut status = None;
+    wait_until("the refusal", || {
+        status = refused.child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(!status.unwrap().success());
+    refused.said("err")
+}
+
+fn a_port_that_the_kernel_knows_otherwise_is_refused() {
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Packet));
+    let text = line.plan.text();
+    let process = Process::start(line.yard(), &text);
+    let said = refused(&process, &line, &text.replace("ring_frames = 8192", "ring_frames = 4096"));
+    assert!(said.contains("port 'west' is open with another 'ring_frames'"), "{said}");
+    let said = refused(&process, &line, &text.replace("west", "wild"));
+    assert!(said.contains("interface 'vb' of port 'wild' is in use by port 'west'"), "{said}");
+    line.ping(ips()[0], "");
+    process.stop();
+}
+
+/// The first host moves to another link. The new process must not go on with the interface that the port had.
+fn a_port_with_another_interface_is_opened_anew() {
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Packet));
+    let text = line.plan.text();
+    let mut process = Process::start(line.yard(), &text);
+    line.ping(ips()[0], "");
+    line.a.cable("vm", line.yard(), "vn", 1);
+    for (from, to) in [("vb", "vn"), ("vn", "vb")] {
+        let (old, new) = if from == "vb" { ("va", "vm") } else { ("vm", "va") };
+        let moved = |text: &str| text.replace("\"vb\"", &format!("\"{to}\""));
+        process.write(&moved(&text));
+        let next = process.successor(line.yard());
+        let counters = process.ended();
+        assert!(total(&counters, "rx_frames") >= 4, "{counters:#}");
+        process = next;
+        process.paused_us();
+        line.a.sh(&format!("ip address flush dev {old}"));
+        line.a.address(new, 1);
+        line.a.sh("ip neigh flush all");
+        line.b.sh("ip neigh flush all");
+        line.ping(ips()[0], "");
+    }
+    assert!(total(&process.stop(), "rx_frames") >= 4);
 }

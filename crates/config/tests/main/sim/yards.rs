@@ -12,7 +12,7 @@ use flowyard_queue::model::Model;
 use flowyard_switch::change_message;
 use flowyard_testkit::{Build, Checker, Rng};
 use flowyard_wire::LinkType;
-use flowyard_works::{Bridge, Forward, Hop, Router};
+use flowyard_works::{Bridge, Forward, Hop, Router, Routes};
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Message, Parts, Reload, Stage, Work};
 
@@ -145,11 +145,12 @@ fn works(rng: &mut Rng, kind: Kind, cores: u64, ports: u16) -> Vec<Box<dyn Work>
         }
         Kind::Switch => crate::sim::switches::works(rng, cores, ports),
         Kind::Route => {
-            let mut router = Router::new(2);
+            let mut router = Routes::new(2);
             for (prefix, port) in [("10.0.0.0/28", ports - 1), ("10.0.1.0/24", 0)] {
                 let hop = Hop { port, src: [2; 6], dst: [4; 6] };
                 router.put(&prefix.parse().unwrap(), hop).unwrap();
             }
+            let router = Router::new(router);
             all.iter().map(|_| Box::new(router.clone()) as _).collect()
         }
     }
