@@ -36,7 +36,6 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod beside;
 mod conn;
-mod copied;
 mod fronted;
 mod handed;
 mod index;
@@ -52,7 +51,6 @@ mod wheel;
 
 use conn::{ANSWERED, NONE, STATE, TWO_WAY, UNESTABLISHED};
 pub use conn::{Conn, LocalPort, Progress};
-pub(crate) use copied::Copied;
 use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;

@@ -12,7 +12,7 @@
 //!
 //! Invariants: a connection with a local port (`fullnat`) is not reported, because the port belongs to one machine; a packet
 //! that begins a TCP connection never uses a report.
-//! Thread-safety: one thread scans; it holds the lock of a core's table while it copies 256 slots.
+//! Thread-safety: one thread scans; it holds the lock of a core's table while it copies a page of its slots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -22,11 +22,9 @@ use flowyard_frame::{Nanos, proto};
 
 use super::balance::Balance;
 use super::hub::Hub;
-use crate::conns::Copied;
-use crate::{Choice, Mode, Plan, Target};
+use crate::conns::Listed;
+use crate::{Choice, Conn, Mode, Plan, Target};
 
-/// The number of slots that are copied under one lock, in about two microseconds.
-const COPIED: usize = 256;
 /// The parts of the longest time-out in which ends of entries are reported. An entry in use is reported again once in each.
 const PARTS: u64 = 8;
 /// A tick of the connection tables is 2^27 ns.
@@ -68,7 +66,7 @@ struct Reported {
 pub struct Scan {
     /// By hash.
     reported: HashMap<u64, Reported>,
-    copies: Vec<Copied>,
+    page: Vec<Listed>,
     /// The number of passes.
     passes: u32,
 }
@@ -86,23 +84,22 @@ impl Scan {
         self.passes = self.passes.wrapping_add(1);
         let mut looked_at = 0;
         for table in tables.iter() {
-            let (mut first, mut has_more) = (0, true);
-            while has_more {
-                self.copies.clear();
+            let mut from = Some(0);
+            while let Some(slot) = from {
                 let at = now();
                 let conns = table.lock().unwrap_or_else(PoisonError::into_inner);
-                has_more = conns.copy(first, COPIED, at, &mut self.copies);
+                from = conns.page(slot, at, &mut self.page);
                 let step = part(conns.timeouts().longest());
                 drop(conns);
-                first += COPIED;
-                looked_at += self.copies.len() as u64;
-                let copies = std::mem::take(&mut self.copies);
-                for copy in &copies {
-                    if let Some((hash, target)) = apart(&plan, copy) {
-                        report(self.found(hash, target.identity, copy.deadline, (step, at)));
+                looked_at += self.page.len() as u64;
+                let mut page = std::mem::take(&mut self.page);
+                for listed in page.drain(..) {
+                    if let Some((hash, target)) = apart(&plan, &listed.conn) {
+                        let deadline = ((at + listed.left) >> TICK_BITS) as u32;
+                        report(self.found(hash, target.identity, deadline, (step, at)));
                     }
                 }
-                self.copies = copies;
+                self.page = page;
             }
         }
         // An entry that is copied from one core to another may be found on neither, so one pass is not enough.
@@ -160,18 +157,20 @@ fn part(longest: Nanos) -> u32 {
 }
 
 /// The hash and the backend of a connection, if another machine would send its packets to another backend.
-fn apart<'p>(plan: &'p Plan, copy: &Copied) -> Option<(u64, &'p Target)> {
-    let target = plan.target(copy.backend).filter(|target| target.keeps)?;
-    if target.mode == Mode::FullNat {
+/// If another core counts the connection, its entry is reported.
+fn apart<'p>(plan: &'p Plan, conn: &Conn) -> Option<(u64, &'p Target)> {
+    let target = plan.target(conn.backend).filter(|target| target.keeps)?;
+    if target.mode == Mode::FullNat || !conn.is_established() || !conn.is_counted() {
         return None;
     }
-    let hash = copy.key.hash(plan.seed());
+    let key = conn.key();
+    let hash = key.hash(plan.seed());
     let choice = plan.services().get(usize::from(target.service))?.service.choice;
     let is_by_table = matches!(choice, Choice::Maglev | Choice::SourceHash);
-    if !is_by_table && copy.key.flow().proto != proto::TCP {
+    if !is_by_table && key.flow().proto != proto::TCP {
         return Some((hash, target)); // another machine could not see that the connection is not new
     }
-    let by_table = plan.fall_back(target.service, &copy.key, hash);
+    let by_table = plan.fall_back(target.service, key, hash);
     by_table.is_none_or(|by_table| by_table.id != target.id).then_some((hash, target))
 }
 
