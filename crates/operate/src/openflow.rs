@@ -140,8 +140,8 @@ impl Channel {
             threads: Threads::default(),
             heartbeat,
         };
-        let next = channel.prepare(config.clone())?;
-        let (rules, tap) = (rules(&config), config.tap.clone());
+        let (rules, tap, patience) = (rules(&config), config.tap.clone(), config.patience);
+        let next = channel.prepare(config)?;
         let heartbeat = Arc::clone(&channel.heartbeat);
         channel.agent.spawn("of-agent", move || {
             agent::run(agent, plane, &inbox, rules, tap, heartbeat);
@@ -152,7 +152,6 @@ impl Channel {
             Arc::clone(&channel.boxes),
             channel.shared.stop.clone(),
         );
-        let patience = config.patience;
         let close_all = move |why| shared::close_all(&boxes, why);
         threads
             .spawn("of-watch", move || watchdog::watch(&heartbeat, close_all, &stop, patience))?;

@@ -273,10 +273,6 @@ fn each_change_is_named_with_its_values_and_class() {
         one("addr = \"10.0.1.1\"", "addr = \"10.0.1.9\""),
         is("'addr' in [[service]] 'web' backend 'a' (\"10.0.1.1\" to \"10.0.1.9\")", Needs::Reload)
     );
-    assert_eq!(
-        one("connections = 1000", "connections = 1000\nannounce = { after_ms = 1 }").1,
-        Needs::TakeOver
-    );
     // What nobody may read in a log.
     assert_eq!(one("seed = 77", "seed = 78"), is("'seed' in [yard] (a secret)", Needs::TakeOver));
     assert_eq!(

@@ -136,7 +136,7 @@ fn a_reload_is_the_difference_of_two_configurations() {
     assert_eq!(
         refused,
         "new.toml:2:9: a reload cannot change 'buffer_bytes' in [yard] (100 to 200); restart to apply them, because \
-         port 'p' of kind \"mem\" cannot be taken over"
+         port 'p' of kind \"pcap\" cannot be taken over"
     );
 }
 
