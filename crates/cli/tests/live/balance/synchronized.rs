@@ -14,10 +14,17 @@ use flowyard_livekit::net::alone;
 flowyard_testkit::tests! {
     no_connection_breaks_when_a_balancer_is_killed_after_changes,
     connections_break_without_synchronization,
+    nodes_agree_on_health,
 }
 
 /// Starts balancer `n`, which synchronizes if there is a key.
-fn start(site: &Site, n: usize, choice: &'static str, key: Option<&Path>) -> Balancer {
+fn start(
+    site: &Site,
+    n: usize,
+    choice: &'static str,
+    service: &'static str,
+    key: Option<&Path>,
+) -> Balancer {
     let balance = match key {
         None => String::new(),
         Some(key) => {
@@ -30,7 +37,25 @@ fn start(site: &Site, n: usize, choice: &'static str, key: Option<&Path>) -> Bal
     };
     let seed = 0x3b5c_81d2_90e7; // one that cannot be guessed is required
     let balance = balance.leak();
-    Balancer::start(site, Config { number: n, choice, seed, balance, ..Config::of(site) })
+    Balancer::start(site, Config { number: n, choice, seed, balance, service, ..Config::of(site) })
+}
+
+/// Gives the kernels of the balancers addresses, by which they reach each other and the backends.
+fn address_kernels(site: &Site) {
+    for (n, net) in (1..).zip(&site.balancers) {
+        net.sh(&format!(
+            "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; ip addr add 10.3.{n}.3/24 dev west; \
+             ip route add 10.3.0.0/16 via 10.3.{n}.1; ip route add 10.2.0.0/24 via 10.3.{n}.1"
+        ));
+    }
+}
+
+/// A file with the key of all nodes, in a folder.
+fn key() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    (folder, key)
 }
 
 fn address(n: usize) -> String {
@@ -41,18 +66,11 @@ fn address(n: usize) -> String {
 /// broken after balancer 2 was killed, and what the others say of the synchronization.
 fn killed(choice: &'static str, synchronizes: bool) -> (usize, usize, Vec<serde_json::Value>) {
     let site = Site::new(3, 4, Mode::Dsr);
-    for (n, net) in (1..).zip(&site.balancers) {
-        net.sh(&format!(
-            "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; ip addr add 10.3.{n}.3/24 dev west; \
-             ip route add 10.3.0.0/16 via 10.3.{n}.1"
-        ));
-    }
+    address_kernels(&site);
     let _farm = Farm::start(&site, &[]);
-    let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("key");
-    std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let (_folder, key) = key();
     let key = synchronizes.then_some(&*key);
-    let [mut one, mut two, mut three] = [1, 2, 3].map(|n| start(&site, n, choice, key));
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|n| start(&site, n, choice, "", key));
     if synchronizes {
         for balancer in [&one, &two, &three] {
             wait_until("the sessions", || complete(balancer));
@@ -120,4 +138,59 @@ fn connections_break_without_synchronization() {
         flowyard_testkit::note!("{choice}: {broken} of {all} connections broken");
         assert!(broken > 0, "{choice}");
     }
+}
+
+const CHECK: &str = "[service.check]\nkind = \"tcp\"\nport = 80\ninterval_ms = 100\ntimeout_ms = 500\nrise = 2\nfall = 2\nagreed = true\n";
+
+/// Waits until backend 2 has this state on a balancer, is up by its own checks or not, and by this many of the known verdicts.
+#[track_caller]
+fn until_agreed(balancer: &Balancer, state: &str, own: bool, up: u64, known: u64) {
+    let wanted = serde_json::json!({ "own": own, "up": up, "known": known, "nodes": 3 });
+    let mut shown = serde_json::Value::Null;
+    let what = format!("{state} with {wanted}");
+    wait_until(&what, || {
+        shown = balancer.backend("web4", 2);
+        shown["state"] == state && shown["votes"] == wanted
+    });
+}
+
+fn nodes_agree_on_health() {
+    let _alone = alone();
+    let site = Site::new(3, 3, Mode::Dsr);
+    address_kernels(&site);
+    let _farm = Farm::start(&site, &[]);
+    let (_folder, key) = key();
+    let all = [1, 2, 3].map(|n| start(&site, n, "maglev", CHECK, Some(&key)));
+    let cut = |n: usize, from: &str| {
+        drop(site.balancers[n - 1].sh(&format!("ip route add blackhole {from}")))
+    };
+    let heal = |n: usize, from: &str| {
+        drop(site.balancers[n - 1].sh(&format!("ip route del blackhole {from}")))
+    };
+    let each = |state: &str, own: [bool; 3]| {
+        let up = own.iter().filter(|up| **up).count() as u64;
+        all.iter().zip(own).for_each(|(balancer, own)| until_agreed(balancer, state, own, up, 3));
+    };
+    each("up", [true; 3]);
+    // One node does not reach the backend; then two; then all do again.
+    cut(1, "10.2.0.2");
+    each("up", [false, true, true]);
+    let checksums =
+        all.each_ref().map(|one| one.lb(&["show", "web4"])["services"][0]["checksum"].clone());
+    assert!(checksums.iter().all(|checksum| *checksum == checksums[0]), "{checksums:?}");
+    cut(2, "10.2.0.2");
+    each("down", [false, false, true]);
+    heal(2, "10.2.0.2");
+    each("up", [false, true, true]);
+    // The first node is cut off from the others, too, and then decides alone.
+    cut(1, "10.3.2.3");
+    cut(1, "10.3.3.3");
+    until_agreed(&all[0], "down", false, 0, 1);
+    all[1..].iter().for_each(|balancer| until_agreed(balancer, "up", true, 2, 2));
+    heal(1, "10.3.2.3");
+    heal(1, "10.3.3.3");
+    each("up", [false, true, true]);
+    heal(1, "10.2.0.2");
+    each("up", [true; 3]);
+    all.map(Balancer::stop);
 }
