@@ -86,6 +86,7 @@ pub(crate) fn sync(yard: &Handle, hub: &Hub) -> Option<LbSync> {
         reported: shared.reported(),
         stored: replica.len(flowyard_lb::seconds(yard.now())) as u64,
         evicted: replica.evicted(),
+        scans: shared.scans(),
         scan_s: took.as_secs_f64(),
         scanned,
         peers: shared.peers().map(peer).collect(),

@@ -98,6 +98,8 @@ pub struct Synchronization {
     /// The duration of the last scan in nanoseconds, and the connections that it has looked at.
     scan_ns: AtomicU64,
     scanned: AtomicU64,
+    /// The number of scans whose reports are on their way.
+    scans: AtomicU64,
     /// What the health checks of this node say of backends of which nodes agree, by their identity.
     verdicts: Mutex<BTreeMap<u64, bool>>,
     /// Hashes that peers have reported as gone.
@@ -118,6 +120,7 @@ impl Synchronization {
             reported: AtomicU64::new(0),
             scan_ns: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
+            scans: AtomicU64::new(0),
             verdicts: Mutex::default(),
             gone: Mutex::default(),
             stop: Mutex::new(false),
@@ -140,6 +143,12 @@ impl Synchronization {
     #[must_use]
     pub fn last_scan(&self) -> (Duration, u64) {
         (Duration::from_nanos(self.scan_ns.load(Relaxed)), self.scanned.load(Relaxed))
+    }
+
+    /// The number of scans so far.
+    #[must_use]
+    pub fn scans(&self) -> u64 {
+        self.scans.load(Relaxed)
     }
 
     /// Whether all peers have reported their connections, or do not need to be waited for at this time after the start.
@@ -333,6 +342,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
         let took = clock().saturating_sub(began);
         shared.scan_ns.store(took, Relaxed);
         shared.scanned.store(looked_at, Relaxed);
+        shared.scans.fetch_add(1, Relaxed);
         let rest = Duration::from_nanos(took.saturating_mul(9));
         if shared.pause(rest.max(shared.settings.interval)) {
             return;

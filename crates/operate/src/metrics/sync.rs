@@ -77,6 +77,12 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
             sync.evicted as f64,
         ),
         (
+            "sync_scans_total",
+            "counter",
+            "Counts the scans of the connection tables.",
+            sync.scans as f64,
+        ),
+        (
             "sync_scan_seconds",
             "gauge",
             "Gives the duration of the last scan of the connection tables.",

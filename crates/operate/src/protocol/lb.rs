@@ -33,6 +33,8 @@ pub struct LbSync {
     pub stored: u64,
     /// How many of them were replaced by others because there was no room.
     pub evicted: u64,
+    /// The number of scans of the connection tables so far.
+    pub scans: u64,
     /// The duration of the last scan of the connection tables, in seconds.
     pub scan_s: f64,
     /// The connections that the last scan has looked at.

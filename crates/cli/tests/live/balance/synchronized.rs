@@ -86,10 +86,16 @@ fn killed(choice: &'static str, synchronizes: bool) -> (usize, usize, Vec<serde_
             let sum = |key: &str| all.iter().map(|sync| sync[key].as_u64().unwrap()).sum::<u64>();
             (sum("reported"), sum("stored"))
         };
-        // Two nodes store what each one reports.
+        let scans = || {
+            let all = [&one, &two, &three].map(|balancer| balancer.lb(&["show"])["sync"].clone());
+            all.map(|sync| sync["scans"].as_u64().unwrap())
+        };
+        // One scan may have begun before the changes. Two nodes store what each one reports.
+        let before = scans();
         wait_until("the reports", || {
             let (reported, stored) = sums();
-            reported > 20 && stored == 2 * reported
+            let is_new = scans().iter().zip(before).all(|(now, before)| *now >= before + 2);
+            is_new && reported > 20 && stored == 2 * reported
         });
     }
     two.kill();
@@ -192,5 +198,5 @@ fn nodes_agree_on_health() {
     each("up", [false, true, true]);
     heal(1, "10.2.0.2");
     each("up", [true; 3]);
-    all.map(Balancer::stop);
+    all.into_iter().for_each(|balancer| drop(balancer.stop()));
 }
