@@ -200,13 +200,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let handle = yard.handle();
     may_run_commands.store(commands.can_run(), Ordering::Relaxed);
     let pool = yard.pool().memory();
-    let handed = open::Handed {
-        config: &config,
-        secret,
-        pool,
-        routes: routes.as_ref(),
-        sync: sync.as_ref(),
-    };
+    let sockets = (routes.as_ref(), sync.as_ref());
+    let handed = open::Handed { config: &config, secret, pool, sockets };
     let serves = open.serve(&handle, handed).and_then(|open| {
         let checks = Checker::start(&handle, config.checks_per_second(), commands)?;
         let synchronizer = sync::start(&handle, sync.zip(synchronization.as_ref()))?;
@@ -216,12 +211,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     });
     let (open, (checks, _synchronizer), announcer, _watcher) = match serves {
         Ok(serves) => serves, // until the end of this function
-        Err(error) => {
-            // Captures are closed by the threads that write them.
-            yard.stop();
-            let _drained = yard.join();
-            return Err(error);
-        }
+        Err(error) => return Err(after(yard, error)),
     };
     open.allow_successors(&current);
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
@@ -232,6 +222,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
     let outcome = attend(yard, &beside, announcer);
     conclude(&outcome, args, &beside)
+}
+
+/// Ends the engine after an error.
+fn after(yard: Running, error: Stop) -> Stop {
+    // Captures are closed by the threads that write them.
+    yard.stop();
+    let _drained = yard.join();
+    error
 }
 
 /// What runs beside the engine, for reloads.

@@ -146,6 +146,7 @@ impl Case {
             pass: Vec::new(),
             places: Vec::new(),
             neighbour_fresh: 0,
+            replicated: 0,
             secret: Secret::FIXED,
         };
         let hub = Arc::new(Hub::new(Control::new(vec![service], 251, 7).unwrap()));

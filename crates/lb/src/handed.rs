@@ -24,7 +24,7 @@ use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 pub(crate) const KIND: &str = "balance";
 
 /// The version of the formats.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// Where connections of another process belong: by the ID of a backend there, its ID here and the number of its
 /// service here.

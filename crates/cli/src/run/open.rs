@@ -152,15 +152,15 @@ pub(super) struct Handed<'a> {
     pub(super) config: &'a Config,
     pub(super) secret: [u8; 16],
     pub(super) pool: Option<PoolMemory>,
-    pub(super) routes: Option<&'a Routes>,
-    pub(super) sync: Option<&'a sync::Opened>,
+    /// The interface of routes to VIPs, and the socket on which other nodes are accepted.
+    pub(super) sockets: (Option<&'a Routes>, Option<&'a sync::Opened>),
 }
 
 /// What another process needs to take over.
 fn leaving(
     bound: &Bound,
     metrics: Option<&Metrics>,
-    Handed { config, secret, pool, routes, sync }: Handed<'_>,
+    Handed { config, secret, pool, sockets: (routes, sync) }: Handed<'_>,
 ) -> io::Result<Arc<Leaving>> {
     let mut named = vec![(CONTROL.to_owned(), bound.duplicate()?)];
     if let (Some(routes), Some(name)) = (routes, of_routes(config)) {

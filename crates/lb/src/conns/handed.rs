@@ -38,7 +38,8 @@ impl Conns {
     }
 
     /// Enters what [`Conns::hand_over`] has written into this table, which is empty. `place` gets the ID of a backend there
-    /// and gives its ID and the number of its service here. `entered` gets each entry. Returns how many entries were entered,
+    /// and gives its ID and the number of its service here. `local` gets the IP version and the index of a local address there, and gives
+    /// its index here. `entered` gets each entry. Returns how many entries were entered,
     /// and how many were left out because their backend is not known or the table is full.
     ///
     /// # Errors
@@ -48,7 +49,7 @@ impl Conns {
         reader: &mut Reader<'_>,
         seed: u64,
         now: Nanos,
-        place: impl Fn(u32) -> Option<(u32, u16)>,
+        (place, local): (impl Fn(u32) -> Option<(u32, u16)>, impl Fn(bool, u8) -> Option<u8>),
         mut entered: impl FnMut(&Conn),
     ) -> Result<(u64, u64), BadState> {
         let (mut taken, mut left) = (0, 0);
@@ -65,6 +66,11 @@ impl Conns {
             let mac: [u8; 6] = reader.array()?;
             let is_counted = port != 0 || address == 0;
             let Some((backend, service)) = place(u32::from_ne_bytes(backend)) else {
+                left += 1;
+                continue;
+            };
+            let address = if port != 0 { local(key.is_ipv6(), address) } else { Some(address) };
+            let Some(address) = address else {
                 left += 1;
                 continue;
             };

@@ -6,13 +6,21 @@ use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 use crate::handed::VERSION;
 
 use super::balance::Balance;
+use super::locals::LOCALS;
 
 impl Balance {
-    /// The connections and the neighbours of this core.
+    /// The connections, the neighbours and the local addresses of this core.
     pub(super) fn write_state(&self, now: Nanos) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.number(VERSION);
         self.neighbours.hand_over(&mut writer);
+        for v6 in [false, true] {
+            let locals = self.locals.of(self.core, v6);
+            writer.number(locals.len() as u64);
+            locals.iter().for_each(|addr| {
+                writer.text(&addr.to_string());
+            });
+        }
         if let Some(conns) = self.table(self.core) {
             conns.hand_over(now, &mut writer);
         }
@@ -27,12 +35,14 @@ impl Balance {
             return Err(BadState.into());
         }
         self.neighbours.take_over(&mut reader, now)?;
+        let locals = [self.read_locals(&mut reader)?, self.read_locals(&mut reader)?];
         let places = self.hub.inherited();
         let Some(mut conns) = self.table(self.core) else { return Ok(()) };
         let plan = &self.plan;
         let place =
             |backend| places.get(&backend).copied().filter(|(id, _)| plan.target(*id).is_some());
-        let taken = conns.take_over(&mut reader, plan.seed(), now, place, |conn| {
+        let local = |v6, index: u8| *locals[usize::from(v6)].get(usize::from(index))?;
+        let taken = conns.take_over(&mut reader, plan.seed(), now, (place, local), |conn| {
             if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
                 target.count(true);
             }
@@ -44,9 +54,20 @@ impl Balance {
                 core = self.core,
                 taken,
                 left,
-                "connections of backends that are not configured any more were left out"
+                "connections whose backend or local address is not configured any more were left out"
             );
         }
         Ok(())
+    }
+
+    /// Reads the local addresses of the other process. For each, its index here; `None` if another core has it, or none.
+    fn read_locals(&self, reader: &mut Reader<'_>) -> Result<Vec<Option<u8>>, BadState> {
+        let count = reader.number()?.min(LOCALS as u64);
+        let one = |_| {
+            let addr = reader.text()?.parse().map_err(|_| BadState)?;
+            let owner = self.locals.owner(addr).filter(|(core, _)| usize::from(*core) == self.core);
+            Ok(owner.map(|(_, index)| index))
+        };
+        (0..count).map(one).collect()
     }
 }

@@ -85,6 +85,11 @@ impl Locals {
         pool.get(usize::from(local.address)).copied()
     }
 
+    /// The addresses of a core in a family, by index.
+    pub(super) fn of(&self, core: usize, v6: bool) -> &[IpAddr] {
+        self.pools[usize::from(v6)].get(core).map_or(&[], Vec::as_slice)
+    }
+
     /// The core that has this address, and the index of the address on the core.
     pub(super) fn owner(&self, addr: IpAddr) -> Option<(u16, u8)> {
         let at = self.owners.binary_search_by_key(&addr, |owner| owner.addr).ok()?;

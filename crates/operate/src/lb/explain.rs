@@ -12,6 +12,10 @@ use super::{choice, hub, protocol, state};
 use crate::names::name as name_of;
 use crate::protocol::LbTrace;
 
+/// Why a connection without an entry goes to a certain backend.
+const REPORTED: &str = "no core has an entry for this connection, but another node has reported it ([balance.sync]); a SYN would be placed \
+     as a new connection";
+
 /// The backend that packets of `flow` go to, and the reason.
 ///
 /// # Errors
@@ -173,11 +177,7 @@ impl<'a> Words<'a> {
                 ("connection", None)
             }
             Because::Reported => {
-                self.step(
-                    "no core has an entry for this connection, but another node has reported it ([balance.sync]); a SYN would be placed as a \
-                     new connection"
-                        .into(),
-                );
+                self.step(REPORTED.into());
                 ("reported", None)
             }
             Because::Entry => {

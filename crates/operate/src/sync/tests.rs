@@ -1,4 +1,5 @@
 //! Nodes in one process that synchronize over the loopback interface.
+#![allow(clippy::disallowed_methods, reason = "tests of real sockets wait by the clock")]
 
 use std::net::IpAddr;
 use std::time::Instant;

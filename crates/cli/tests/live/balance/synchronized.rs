@@ -167,12 +167,10 @@ fn nodes_agree_on_health() {
     let _farm = Farm::start(&site, &[]);
     let (_folder, key) = key();
     let all = [1, 2, 3].map(|n| start(&site, n, "maglev", CHECK, Some(&key)));
-    let cut = |n: usize, from: &str| {
-        drop(site.balancers[n - 1].sh(&format!("ip route add blackhole {from}")))
+    let route = |n: usize, what: &str, from: &str| {
+        site.balancers[n - 1].sh(&format!("ip route {what} blackhole {from}"));
     };
-    let heal = |n: usize, from: &str| {
-        drop(site.balancers[n - 1].sh(&format!("ip route del blackhole {from}")))
-    };
+    let (cut, heal) = (|n, from| route(n, "add", from), |n, from| route(n, "del", from));
     let each = |state: &str, own: [bool; 3]| {
         let up = own.iter().filter(|up| **up).count() as u64;
         all.iter().zip(own).for_each(|(balancer, own)| until_agreed(balancer, state, own, up, 3));

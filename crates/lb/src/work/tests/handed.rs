@@ -235,3 +235,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_local_port_stays_at_its_address_in_another_order_of_addresses() {
+    let start = |local: &[&str]| {
+        let hub = Arc::new(Hub::new(Control::new(vec![web(Mode::FullNat, &[1])], 251, 7).unwrap()));
+        let local = local.iter().map(|addr| ip(addr)).collect();
+        let works = Balance::group(&hub, 1, &BalanceSettings { local, ..settings() });
+        (hub, works)
+    };
+    let (old_hub, mut old) = start(&["10.9.0.1", "10.9.0.2"]);
+    balance(&mut old[0], &segment(1, FlowKey::SYN));
+    let before = balance(&mut old[0], &segment(1, FlowKey::ACK));
+    let state = states(&old_hub, &old, 5);
+    for (local, stays) in
+        [(&["10.9.0.2", "10.9.0.1"][..], 1), (&["10.9.0.1"], 1), (&["10.9.0.2"], 0)]
+    {
+        let (hub, mut new) = start(local);
+        go_on(&hub, &mut new, &state, 5);
+        assert_eq!(hub.occupancy()[0].connections, stays, "{local:?}");
+        let after = balance(&mut new[0], &segment(1, FlowKey::ACK));
+        assert_eq!(after == before, stays == 1, "{local:?}");
+    }
+}

@@ -296,7 +296,7 @@ fn udp_connections_continue_too() {
     let mut first = web(Mode::Dsr, Choice::RoundRobin, 4, &[]);
     first.proto = proto::UDP;
     let [mut had, mut heard] = [(); 2].map(|()| Machine::new(&first));
-    let mut send =
+    let send =
         |machine: &mut Machine, client| machine.frame(0, &flow(proto::UDP, client), 0, SECOND);
     let all: Vec<_> = (0..40).map(|client| (client, send(&mut had, client))).collect();
     all.iter().for_each(|(client, to)| assert_eq!(send(&mut had, *client), *to));
