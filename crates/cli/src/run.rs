@@ -265,14 +265,14 @@ fn conclude(outcome: &Outcome, args: &Args, beside: &Beside<'_>) -> Result<(), S
     if (beside.agent_runs)() { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!(NO_AGENT))) }
 }
 
+/// What an instance shares with other nodes and routers, as far as it is configured.
+type Fleet<'a> =
+    (Option<&'a Arc<Announcements>>, Option<&'a Arc<Synchronization>>, Option<&'a Arc<Cluster>>);
+
 /// The halves of the run that are not on a core, for queries and for a process that takes over.
 fn control(
     switch: Option<&switch::Switch>,
-    (announcements, synchronization, services): (
-        Option<&Arc<Announcements>>,
-        Option<&Arc<Synchronization>>,
-        Option<&Arc<Cluster>>,
-    ),
+    (announcements, synchronization, services): Fleet<'_>,
     current: &Arc<Current>,
 ) -> Vec<Arc<dyn ControlPlane>> {
     let mut all: Vec<Arc<dyn ControlPlane>> = vec![Arc::<Current>::clone(current)];
