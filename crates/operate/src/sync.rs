@@ -37,6 +37,8 @@ use wire::{Packed, Packer};
 
 /// The most messages that wait for a peer. With more, its session ends, and the next one begins with all connections.
 const WAITING: usize = 4096;
+/// The time between two looks at whether the tables have changed.
+const LOOK: Duration = Duration::from_millis(50);
 /// The fewest bytes of a key.
 pub const SHORTEST_KEY: usize = 16;
 
@@ -294,6 +296,18 @@ fn check(key: &Key, seed: u64) -> u64 {
     u64::from_le_bytes(first.unwrap_or_default())
 }
 
+/// Waits for the next scan: for the interval, or until `is_due`, but for `least` in any case. Returns whether the threads must end.
+fn rest(shared: &Synchronization, is_due: impl Fn() -> bool, least: Duration) -> bool {
+    let mut waited = least;
+    let mut is_over = shared.pause(least);
+    while !is_over && waited < shared.settings.interval && !is_due() {
+        let slice = LOOK.min(shared.settings.interval - waited);
+        is_over = shared.pause(slice);
+        waited += slice;
+    }
+    is_over
+}
+
 /// A message for a peer, with the number of the session that it is for.
 type Queued = (u64, Packed);
 
@@ -302,7 +316,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
     let mut scan = Scan::default();
     let mut sessions = vec![0; queues.len()];
     loop {
-        let began = clock();
+        let (began, generation) = (clock(), hub.generation());
         let gone = std::mem::take(&mut *lock(&shared.gone));
         gone.into_iter().for_each(|hash| scan.contradict(hash));
         // Sessions that have begun since the last scan get all connections.
@@ -343,8 +357,14 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
         shared.scan_ns.store(took, Relaxed);
         shared.scanned.store(looked_at, Relaxed);
         shared.scans.fetch_add(1, Relaxed);
-        let rest = Duration::from_nanos(took.saturating_mul(9));
-        if shared.pause(rest.max(shared.settings.interval)) {
+        let least = Duration::from_nanos(took.saturating_mul(9));
+        let is_due = || {
+            let has_new = |(peer, session): (&Peer, &u64)| {
+                peer.sends.load(Relaxed) && peer.session.load(Relaxed) != *session
+            };
+            hub.generation() != generation || shared.peers.iter().zip(&sessions).any(has_new)
+        };
+        if rest(shared, is_due, least) {
             return;
         }
     }

@@ -354,3 +354,21 @@ fn nodes_know_the_verdicts_of_each_other_while_they_have_sessions() {
     drop(three);
     until("the end", || votes(&one, 1) == [true] && votes(&one, 2).is_empty());
 }
+
+#[test]
+fn a_change_of_the_tables_is_reported_before_the_next_scan_is_due() {
+    let [mut had, mut other] = nodes();
+    let interval = Duration::from_secs(3600);
+    for node in [&mut had, &mut other] {
+        let settings = SyncSettings { interval, ..node.shared.settings.clone() };
+        node.shared = Arc::new(Synchronization::new(settings));
+    }
+    had.open(0..300);
+    other.start(SECRET);
+    had.start(SECRET);
+    // So is a new session.
+    until("a scan for the session", || other.shared.peers[0].is_complete.load(Relaxed));
+    assert_eq!(had.shared.reported(), 0);
+    had.drain();
+    until("a report", || had.shared.reported() > 50 && other.stored() == had.shared.reported());
+}
