@@ -152,7 +152,7 @@ impl Config {
         let [before, after] = [self, new].map(|config| config.balance().local);
         let is_kept = before.len() <= after.len() && before.iter().zip(&after).all(|(a, b)| a == b);
         if !is_kept {
-            // A connection that is handed over names its local address by its place in the list.
+            // An address must stay on its core, or its connections are left out. Addresses are assigned to cores in turn.
             all.push(
                 "connections use the addresses of 'local' in [balance]: others can only be added behind them"
                     .to_owned(),
