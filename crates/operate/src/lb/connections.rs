@@ -1,7 +1,7 @@
 //! The entries of the connection tables: a list, or numbers by service, backend or client.
 //!
 //! Invariants: the answer has at most as many connections or groups as the request permits, and at most
-//! [`CLIENTS`] clients are counted.
+//! `CLIENTS` clients are counted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
