@@ -130,8 +130,8 @@ fn a_reader_of_a_replica_never_gets_the_value_of_another_hash() {
         let reader = thread::spawn({
             let replica = Arc::clone(&replica);
             move || {
-                assert!([None, Some(1)].contains(&replica.get(0x11 << 40, 5)));
-                assert!([None, Some(2), Some(3)].contains(&replica.get(0x22 << 40, 5)));
+                assert!([None, Some(1)].contains(&replica.get(0x11 << 40, 5_000_000_000)));
+                assert!([None, Some(2), Some(3)].contains(&replica.get(0x22 << 40, 5_000_000_000)));
             }
         });
         replica.put(0x22 << 40, 2, 0, 10);
@@ -144,10 +144,10 @@ fn a_reader_of_a_replica_never_gets_the_value_of_another_hash() {
         replica.put(0x11 << 40, 1, 0, 10);
         let reader = thread::spawn({
             let replica = Arc::clone(&replica);
-            move || assert_eq!(replica.get(0x11 << 40, 5), Some(1))
+            move || assert_eq!(replica.get(0x11 << 40, 5_000_000_000), Some(1))
         });
-        replica.put(0x11 << 40, 1, 5, 10);
-        replica.put(0x11 << 40, 1, 6, 10);
+        replica.put(0x11 << 40, 1, 5_000_000_000, 10);
+        replica.put(0x11 << 40, 1, 6_000_000_000, 10);
         reader.join().unwrap();
     });
 }

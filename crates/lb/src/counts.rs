@@ -55,7 +55,7 @@ pub struct Cell {
     resumed: AtomicU64,
     passed_over: AtomicU64,
     ambiguous: AtomicU64,
-    untold: AtomicU64,
+    toa_omitted: AtomicU64,
     in_packets: AtomicU64,
     in_bytes: AtomicU64,
     out_packets: AtomicU64,
@@ -79,7 +79,7 @@ pub struct Sum {
     /// replies that could belong to two services.
     pub ambiguous: u64,
     /// Segments of clients in which the option with the client's address had no room.
-    pub untold: u64,
+    pub toa_omitted: u64,
     /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
     /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
@@ -148,8 +148,8 @@ impl Cell {
     }
 
     /// Counts a segment without room for the client's address.
-    pub fn untold(&self) {
-        add(&self.untold, 1);
+    pub fn toa_omitted(&self) {
+        add(&self.toa_omitted, 1);
     }
 
     /// Counts a packet of `bytes` bytes that was forwarded to the backend.
@@ -203,7 +203,7 @@ impl Cell {
             resumed: load(&self.resumed),
             passed_over: load(&self.passed_over),
             ambiguous: load(&self.ambiguous),
-            untold: load(&self.untold),
+            toa_omitted: load(&self.toa_omitted),
             in_packets: load(&self.in_packets),
             in_bytes: load(&self.in_bytes),
             out_packets: load(&self.out_packets),
@@ -231,7 +231,7 @@ impl Sum {
         self.resumed += other.resumed;
         self.passed_over += other.passed_over;
         self.ambiguous += other.ambiguous;
-        self.untold += other.untold;
+        self.toa_omitted += other.toa_omitted;
         self.in_packets += other.in_packets;
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;

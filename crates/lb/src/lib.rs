@@ -36,7 +36,7 @@ pub use plan::{Active, Ceiling, Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{
     Balance, BalanceLimits, BalanceSettings, Because, Connection, Explained, Filter, Hub, Kept,
-    Network, Occupancy, Place, Report, Stand,
+    Network, Occupancy, Place, Report, StateFilter,
 };
 pub use work::{LOCALS, PORTS, ports_for_unestablished};
-pub use work::{Replicated, Scan, seconds};
+pub use work::{Scan, SyncReport};

@@ -62,9 +62,9 @@ pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
 pub use limits::BalanceLimits;
-pub use listing::{Connection, Filter, Network, Stand};
+pub use listing::{Connection, Filter, Network, StateFilter};
 pub use locals::{LOCALS, PORTS, ports_for_unestablished};
-pub use replicate::{Report as Replicated, Scan, seconds};
+pub use replicate::{Scan, SyncReport};
 use way::{Missed, Seen};
 
 impl Work for Balance {

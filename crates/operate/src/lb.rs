@@ -84,7 +84,7 @@ pub(crate) fn sync(yard: &Handle, hub: &Hub) -> Option<LbSync> {
     };
     Some(LbSync {
         reported: shared.reported(),
-        stored: replica.len(flowyard_lb::seconds(yard.now())) as u64,
+        stored: replica.len(yard.now()) as u64,
         evicted: replica.evicted(),
         scans: shared.scans(),
         scan_s: took.as_secs_f64(),
@@ -247,7 +247,7 @@ fn counters(sum: &Sum) -> LbCounts {
         resumed: sum.resumed,
         passed_over: sum.passed_over,
         ambiguous: sum.ambiguous,
-        toa_omitted: sum.untold,
+        toa_omitted: sum.toa_omitted,
         in_packets: sum.in_packets,
         in_bytes: sum.in_bytes,
         out_packets: sum.out_packets,

@@ -25,7 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_lb::{Hub, Replicated, Scan};
+use flowyard_lb::{Hub, Scan, SyncReport};
 use flowyard_yard::{Clock, ControlPlane, Handle};
 use ring::hmac::{self, HMAC_SHA256, Key};
 
@@ -318,7 +318,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
     loop {
         let (began, generation) = (clock(), hub.generation());
         let gone = std::mem::take(&mut *lock(&shared.gone));
-        gone.into_iter().for_each(|hash| scan.contradict(hash));
+        gone.into_iter().for_each(|hash| scan.report_again(hash));
         // Sessions that have begun since the last scan get all connections.
         let now: Vec<u64> = shared.peers.iter().map(|peer| peer.session.load(Acquire)).collect();
         let needs_all = now != sessions;
@@ -327,14 +327,14 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
             hub,
             || clock(),
             |report| match report {
-                Replicated::Has { hash, backend, lifetime, is_new: true } => {
+                SyncReport::Has { hash, backend, lifetime, is_new: true } => {
                     new.has(hash, backend, lifetime);
                 }
-                Replicated::Has { hash, backend, lifetime, .. } if needs_all => {
+                SyncReport::Has { hash, backend, lifetime, .. } if needs_all => {
                     old.has(hash, backend, lifetime);
                 }
-                Replicated::Has { .. } => {}
-                Replicated::Gone { hash } => new.gone(hash),
+                SyncReport::Has { .. } => {}
+                SyncReport::Gone { hash } => new.gone(hash),
             },
         );
         let (mut new, old) = (new.finish(), old.finish());

@@ -22,6 +22,8 @@ use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use flowyard_frame::Nanos;
+
 use crate::fold;
 
 /// Entries of a set. The model checker takes a time that is exponential in it.
@@ -69,7 +71,8 @@ impl Replica {
 
     /// Stores `value` (1 to [`Self::MOST`]) for `hash` until `lifetime` seconds after `now`. It replaces the value that
     /// `hash` had; in a full set, the entry that ends first.
-    pub fn put(&self, hash: u64, value: u64, now: u32, lifetime: u32) {
+    pub fn put(&self, hash: u64, value: u64, now: Nanos, lifetime: u32) {
+        let now = seconds(now);
         let mut evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
         let lifetime = lifetime.clamp(1, Self::LONGEST - 1);
         let end = u64::from(now.wrapping_add(lifetime)) & ENDS;
@@ -106,9 +109,10 @@ impl Replica {
         }
     }
 
-    /// The value of `hash` at the time `now`, in seconds; `None` if there is none or its end was reached.
+    /// The value of `hash` at the time `now`; `None` if there is none or its end was reached.
     #[must_use]
-    pub fn get(&self, hash: u64, now: u32) -> Option<u64> {
+    pub fn get(&self, hash: u64, now: Nanos) -> Option<u64> {
+        let now = seconds(now);
         let words =
             self.places(hash).map(|(check, word)| (check.load(Relaxed), word.load(Relaxed)));
         let mut found = words.filter(|(check, word)| *word != 0 && *check == hash ^ *word & !ENDS);
@@ -118,7 +122,8 @@ impl Replica {
 
     /// The number of entries whose end was not reached at the time `now`. Reads the whole table.
     #[must_use]
-    pub fn len(&self, now: u32) -> usize {
+    pub fn len(&self, now: Nanos) -> usize {
+        let now = seconds(now);
         let words = self.sets.iter().flat_map(|set| &set.0).map(|(_, word)| word.load(Relaxed));
         words.filter(|&word| word != 0 && rest(word, now) > 0).count()
     }
@@ -140,6 +145,11 @@ impl Replica {
     fn places(&self, hash: u64) -> impl Iterator<Item = &(AtomicU64, AtomicU64)> {
         self.pair(hash).into_iter().flatten()
     }
+}
+
+/// The clock of entries.
+const fn seconds(now: Nanos) -> u32 {
+    (now / 1_000_000_000) as u32
 }
 
 /// The seconds from `now` until the end of an entry; 0 if it was reached.

@@ -276,6 +276,7 @@ impl Balance {
                 let chosen = || plan.without_entry(target.service, own, hash, now);
                 self.strays.has(hash, now) && chosen().is_some_and(|other| other.id == target.id)
                     || self
+                        .hub
                         .by_report(plan, target.service, hash, now)
                         .is_some_and(|other| other.id == target.id)
             }

@@ -90,8 +90,6 @@ pub struct Balance {
     /// The local port that is tried next.
     pub(super) next_port: Cell<u32>,
     pub(super) strays: Arc<Strays>,
-    /// The connections that other machines have reported.
-    pub(super) replica: Option<Arc<Replica>>,
     pub(super) settings: BalanceSettings,
     /// The time of the current batch.
     pub(super) now: Nanos,
@@ -149,10 +147,10 @@ impl Balance {
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
         hub.begin(cores, &conns, &locals, &settings.pass);
-        let replica = (settings.replicated > 0).then(|| {
+        if settings.replicated > 0 {
             let new = || Arc::new(Replica::new(settings.replicated, secret.key("replica")));
-            Arc::clone(hub.replica.get_or_init(new))
-        });
+            hub.replica.get_or_init(new);
+        }
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);
@@ -180,7 +178,6 @@ impl Balance {
                 locals: Arc::clone(&locals),
                 next_port: Cell::new(0),
                 strays: Arc::clone(&strays),
-                replica: replica.clone(),
                 settings: settings.clone(),
                 now: 0,
                 allowance: Allowance::default(),

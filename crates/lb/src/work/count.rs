@@ -75,9 +75,9 @@ impl Balance {
 
     /// Counts a segment to the backend of the current packet that has no room for the client's address.
     #[cold]
-    pub(super) fn untold(&self) {
+    pub(super) fn toa_omitted(&self) {
         if let Some(cell) = self.cell() {
-            cell.untold();
+            cell.toa_omitted();
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Filter {
     /// The network of the client.
     pub client: Option<Network>,
     /// The state.
-    pub state: Option<Stand>,
+    pub state: Option<StateFilter>,
 }
 
 /// An address with its leading bits that matter.
@@ -44,7 +44,7 @@ pub struct Network {
 
 /// What is asked about the state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stand {
+pub enum StateFilter {
     /// It has this state.
     Is(State),
     /// It is established, or is not.
@@ -93,7 +93,7 @@ impl Network {
     }
 }
 
-impl Stand {
+impl StateFilter {
     fn is_of(self, listed: &Listed) -> bool {
         match self {
             Self::Is(state) => listed.conn.state() == state,

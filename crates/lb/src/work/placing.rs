@@ -42,9 +42,8 @@ impl Balance {
     ) -> Missed {
         let state = State::first(key.proto, key.tcp_flags);
         let is_fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
-        if self.replica.is_some()
-            && !(is_fresh && key.proto == proto::TCP)
-            && let Some(target) = self.by_report(plan, service, hash, now)
+        if !(is_fresh && key.proto == proto::TCP)
+            && let Some(target) = self.hub.by_report(plan, service, hash, now)
         {
             return Missed::Way(self.resumed(target, (conn, hash), state, now));
         }

@@ -20,7 +20,6 @@ use std::sync::{Arc, PoisonError};
 use flowyard_flow::table::Replica;
 use flowyard_frame::{Nanos, proto};
 
-use super::balance::Balance;
 use super::hub::Hub;
 use crate::conns::Listed;
 use crate::{Choice, Conn, Mode, Plan, Target};
@@ -32,7 +31,7 @@ const TICK_BITS: u32 = 27;
 
 /// What other machines must know of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Report {
+pub enum SyncReport {
     /// Its backend.
     Has {
         /// The hash of the connection.
@@ -78,7 +77,7 @@ impl Scan {
         &mut self,
         hub: &Hub,
         now: impl Fn() -> Nanos,
-        mut report: impl FnMut(Report),
+        mut report: impl FnMut(SyncReport),
     ) -> u64 {
         let (Some(tables), plan) = (hub.conns(), hub.plan()) else { return 0 };
         self.passes = self.passes.wrapping_add(1);
@@ -94,7 +93,7 @@ impl Scan {
                 looked_at += self.page.len() as u64;
                 let mut page = std::mem::take(&mut self.page);
                 for listed in page.drain(..) {
-                    if let Some((hash, target)) = apart(&plan, &listed.conn) {
+                    if let Some((hash, target)) = needs_report(&plan, &listed.conn) {
                         let deadline = ((at + listed.left) >> TICK_BITS) as u32;
                         report(self.found(hash, target.identity, deadline, (step, at)));
                     }
@@ -107,7 +106,7 @@ impl Scan {
         self.reported.retain(|&hash, reported| {
             let stays = passes.wrapping_sub(reported.pass) < 2;
             if !stays {
-                report(Report::Gone { hash });
+                report(SyncReport::Gone { hash });
             }
             stays
         });
@@ -120,7 +119,7 @@ impl Scan {
         backend: u64,
         deadline: u32,
         (step, at): (u32, Nanos),
-    ) -> Report {
+    ) -> SyncReport {
         let new = Reported { backend, end: 0, pass: 0 };
         let last = self.reported.entry(hash).or_insert(new);
         let is_new = last.backend != backend || last.end < deadline;
@@ -128,11 +127,11 @@ impl Scan {
         *last = Reported { backend, end, pass: self.passes };
         let ticks = u64::from(end).saturating_sub(at >> TICK_BITS);
         let lifetime = (ticks << TICK_BITS).div_ceil(1_000_000_000) as u32;
-        Report::Has { hash, backend, lifetime, is_new }
+        SyncReport::Has { hash, backend, lifetime, is_new }
     }
 
     /// Another machine has reported that this connection is gone there. If this one has it, the next pass reports it anew.
-    pub fn contradict(&mut self, hash: u64) {
+    pub fn report_again(&mut self, hash: u64) {
         if let Some(reported) = self.reported.get_mut(&hash) {
             reported.end = 0;
         }
@@ -156,9 +155,9 @@ fn part(longest: Nanos) -> u32 {
     ((longest >> TICK_BITS) / PARTS).clamp(1, u32::MAX.into()) as u32
 }
 
-/// The hash and the backend of a connection, if another machine would send its packets to another backend.
-/// If another core counts the connection, its entry is reported.
-fn apart<'p>(plan: &'p Plan, conn: &Conn) -> Option<(u64, &'p Target)> {
+/// The hash and the backend of a connection, if another machine would send its packets to another backend. A connection with
+/// entries on several cores is reported by the entry that is counted.
+fn needs_report<'p>(plan: &'p Plan, conn: &Conn) -> Option<(u64, &'p Target)> {
     let target = plan.target(conn.backend).filter(|target| target.keeps)?;
     if target.mode == Mode::FullNat || !conn.is_established() || !conn.is_counted() {
         return None;
@@ -182,6 +181,7 @@ impl Hub {
     }
 
     /// The backend of an established connection that another machine has reported.
+    #[inline]
     pub(super) fn by_report<'p>(
         &self,
         plan: &'p Plan,
@@ -189,37 +189,8 @@ impl Hub {
         hash: u64,
         now: Nanos,
     ) -> Option<&'p Target> {
-        find(self.replica.get()?, plan, service, hash, now)
+        let target = plan.identified(self.replica.get()?.get(hash, now)?)?;
+        let may = target.service == service && target.keeps && target.mode != Mode::FullNat;
+        may.then_some(target)
     }
-}
-
-impl Balance {
-    /// The backend of an established connection that another machine has reported.
-    #[cold]
-    pub(super) fn by_report<'p>(
-        &self,
-        plan: &'p Plan,
-        service: u16,
-        hash: u64,
-        now: Nanos,
-    ) -> Option<&'p Target> {
-        find(self.replica.as_ref()?, plan, service, hash, now)
-    }
-}
-
-fn find<'p>(
-    replica: &Replica,
-    plan: &'p Plan,
-    service: u16,
-    hash: u64,
-    now: Nanos,
-) -> Option<&'p Target> {
-    let target = plan.identified(replica.get(hash, seconds(now))?)?;
-    (target.service == service && target.keeps && target.mode != Mode::FullNat).then_some(target)
-}
-
-/// The clock of a [`Replica`].
-#[must_use]
-pub const fn seconds(now: Nanos) -> u32 {
-    (now / 1_000_000_000) as u32
 }

@@ -92,7 +92,7 @@ impl Balance {
             known.first
         };
         if seq == first && !insert(frame, pool, key, mtu) {
-            self.untold();
+            self.toa_omitted();
         }
     }
 

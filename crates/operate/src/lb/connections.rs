@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use flowyard_lb::{Connection, Filter, Network, Plan, Stand, State, Target, nearest};
+use flowyard_lb::{Connection, Filter, Network, Plan, State, StateFilter, Target, nearest};
 use flowyard_yard::Handle;
 
 use super::{hub, protocol};
@@ -98,15 +98,17 @@ fn network(text: &str) -> Result<Network, String> {
     Network::new(addr, bits).ok_or_else(wrong)
 }
 
-fn stand(text: &str) -> Result<Stand, String> {
+fn stand(text: &str) -> Result<StateFilter, String> {
     let states = [State::Opening, State::Open, State::Closing, State::Datagrams];
     match text {
-        "established" => Ok(Stand::Established(true)),
-        "unestablished" => Ok(Stand::Established(false)),
+        "established" => Ok(StateFilter::Established(true)),
+        "unestablished" => Ok(StateFilter::Established(false)),
         _ => {
             let state = states.into_iter().find(|state| name(*state) == text);
             let all = LbConnectionsRequest::STATES.join(", ");
-            state.map(Stand::Is).ok_or(format!("there is no state '{text}'; choose one of {all}"))
+            state
+                .map(StateFilter::Is)
+                .ok_or(format!("there is no state '{text}'; choose one of {all}"))
         }
     }
 }

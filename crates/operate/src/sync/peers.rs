@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
-use flowyard_lb::{Hub, seconds};
+use flowyard_lb::Hub;
 use flowyard_yard::Clock;
 use ring::hmac::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -208,7 +208,7 @@ fn hear(
         }
         let bytes = session.read(stream, &mut message)?;
         peer.received_bytes.fetch_add(bytes, Relaxed);
-        let (now, mut count) = (seconds((local.clock)()), 0);
+        let (now, mut count) = ((local.clock)(), 0);
         let mut gone = Vec::new();
         for part in read(&message)? {
             match part {

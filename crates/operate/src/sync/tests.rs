@@ -7,7 +7,7 @@ use std::time::Instant;
 use flowyard_flow::{Secret, parse};
 use flowyard_frame::{Action, Batch, FlowKey, Nanos, To, proto};
 use flowyard_lb::{
-    Backend, Balance, BalanceSettings, Choice, Control, Exit, Mode, Service, Timeouts, seconds,
+    Backend, Balance, BalanceSettings, Choice, Control, Exit, Mode, Service, Timeouts,
 };
 use flowyard_pool::{Meta, Pool};
 use flowyard_testkit::Build;
@@ -112,7 +112,7 @@ impl Node {
     }
 
     fn stored(&self) -> u64 {
-        self.hub.replicated().unwrap().len(seconds((self.clock)())) as u64
+        self.hub.replicated().unwrap().len((self.clock)()) as u64
     }
 }
 

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::Replica;
+use flowyard_frame::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
 
 proptest! {
     /// With room for all, the table does what a map does.
@@ -18,7 +21,7 @@ proptest! {
         for (hash, value, later, lifetime) in steps {
             now = now.wrapping_add(later);
             let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            table.put(hash, value, now, lifetime);
+            table.put(hash, value, Nanos::from(now) * SECOND, lifetime);
             map.insert(hash, (value, now.wrapping_add(lifetime)));
             if value % 4 == 0 {
                 table.remove(hash);
@@ -28,10 +31,10 @@ proptest! {
                 let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let holds = |end: u32| (end.wrapping_sub(now) as i32) > 0;
                 let wanted = map.get(&hash).filter(|(_, end)| holds(*end)).map(|(value, _)| *value);
-                prop_assert_eq!(table.get(hash, now), wanted);
+                prop_assert_eq!(table.get(hash, Nanos::from(now) * SECOND), wanted);
             }
             let wanted = map.values().filter(|(_, end)| (end.wrapping_sub(now) as i32) > 0).count();
-            prop_assert_eq!(table.len(now), wanted);
+            prop_assert_eq!(table.len(Nanos::from(now) * SECOND), wanted);
         }
         prop_assert_eq!(table.evicted(), 0);
     }
@@ -41,12 +44,12 @@ proptest! {
     fn a_full_table_forgets_and_never_confuses(hashes in prop::collection::vec(any::<u64>(), 1..300)) {
         let (table, mut map) = (Replica::new(8, 2), HashMap::new());
         for (number, hash) in (1u64..).zip(&hashes) {
-            table.put(*hash, number, 10, 100);
+            table.put(*hash, number, 10 * SECOND, 100);
             map.insert(*hash, number);
         }
-        let found = map.keys().filter(|hash| table.get(**hash, 10).is_some()).count();
+        let found = map.keys().filter(|hash| table.get(**hash, 10 * SECOND).is_some()).count();
         for (hash, value) in &map {
-            prop_assert!(table.get(*hash, 10).is_none_or(|found| found == *value));
+            prop_assert!(table.get(*hash, 10 * SECOND).is_none_or(|found| found == *value));
         }
         prop_assert_eq!(table.evicted() as usize + found, map.len());
     }
@@ -62,8 +65,8 @@ fn the_entry_that_ends_first_makes_room() {
     table.put(5, 5, 0, 100);
     let left: Vec<_> = (1..=5).filter(|hash| table.get(*hash, 0).is_some()).collect();
     assert_eq!((left, table.evicted()), (vec![2, 3, 4, 5], 1));
-    table.put(6, 6, 20, 100); // the end of 2 has been reached
-    let left: Vec<_> = (1..=6).filter(|hash| table.get(*hash, 20).is_some()).collect();
+    table.put(6, 6, 20 * SECOND, 100); // the end of 2 has been reached
+    let left: Vec<_> = (1..=6).filter(|hash| table.get(*hash, 20 * SECOND).is_some()).collect();
     assert_eq!((left, table.evicted()), (vec![3, 4, 5, 6], 1));
 }
 
@@ -71,8 +74,8 @@ fn the_entry_that_ends_first_makes_room() {
 fn an_entry_stays_no_longer_than_97_days() {
     let table = Replica::new(1, 0);
     table.put(1, 1, 0, u32::MAX);
-    assert_eq!(table.get(1, Replica::LONGEST - 2), Some(1));
-    assert_eq!(table.get(1, Replica::LONGEST - 1), None);
+    assert_eq!(table.get(1, Nanos::from(Replica::LONGEST - 2) * SECOND), Some(1));
+    assert_eq!(table.get(1, Nanos::from(Replica::LONGEST - 1) * SECOND), None);
 }
 
 /// With as many entries as the table is for, nearly all are found.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Connection, Filter, Network, Stand, State};
+use crate::{Connection, Filter, Network, State, StateFilter};
 
 fn web(mode: Mode) -> Service {
     let mut service = service("web", ip("192.0.2.1"), proto::TCP, 80..=80, mode);
@@ -79,8 +79,10 @@ fn filters_restrict_what_is_listed_and_can_be_combined() {
     let all = listed(&hub, Filter::default());
     let plan = hub.plan();
     let network = |text: &str, bits| Network::new(ip(text), bits);
-    let states = [State::Opening, State::Open, State::Closing, State::Datagrams].map(Stand::Is);
-    let stands = states.into_iter().chain([Stand::Established(true), Stand::Established(false)]);
+    let states =
+        [State::Opening, State::Open, State::Closing, State::Datagrams].map(StateFilter::Is);
+    let stands =
+        states.into_iter().chain([StateFilter::Established(true), StateFilter::Established(false)]);
     let networks = [
         network("10.1.2.0", 24),
         network("10.1.0.9", 32),
@@ -106,8 +108,8 @@ fn filters_restrict_what_is_listed_and_can_be_combined() {
                             })
                             && match stand {
                                 None => true,
-                                Some(Stand::Is(state)) => one.state == state,
-                                Some(Stand::Established(is)) => one.is_established == is,
+                                Some(StateFilter::Is(state)) => one.state == state,
+                                Some(StateFilter::Established(is)) => one.is_established == is,
                             }
                     };
                     let want = all.iter().filter(fits).count();
@@ -118,8 +120,9 @@ fn filters_restrict_what_is_listed_and_can_be_combined() {
         }
     }
     // By hand: 40 of 600 got all three packets, 80 a FIN as their second one, and 160 an ACK alone.
-    let of =
-        |state| listed(&hub, Filter { state: Some(Stand::Is(state)), ..Filter::default() }).len();
+    let of = |state| {
+        listed(&hub, Filter { state: Some(StateFilter::Is(state)), ..Filter::default() }).len()
+    };
     let counts = [State::Opening, State::Open, State::Closing, State::Datagrams].map(of);
     assert_eq!(counts, [320, 160, 120, 50]);
     assert!(kinds.len() > 20, "{kinds:?}");

@@ -1,7 +1,7 @@
 //! Connections that another machine has had: balancers in one process, between which the tests carry reports.
 
 use super::*;
-use crate::{Replicated, Scan, seconds};
+use crate::{Scan, SyncReport};
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -25,22 +25,22 @@ impl Machine {
     }
 
     /// What a pass of its scan reports.
-    fn pass(&mut self, now: Nanos) -> Vec<Replicated> {
+    fn pass(&mut self, now: Nanos) -> Vec<SyncReport> {
         let mut all = Vec::new();
         self.scan.pass(&self.hub, || now, |report| all.push(report));
         all
     }
 
-    fn hear(&mut self, reports: &[Replicated], now: Nanos) {
+    fn hear(&mut self, reports: &[SyncReport], now: Nanos) {
         let replica = self.hub.replicated().unwrap();
         for report in reports {
             match *report {
-                Replicated::Has { hash, backend, lifetime, .. } => {
-                    replica.put(hash, backend, seconds(now), lifetime);
+                SyncReport::Has { hash, backend, lifetime, .. } => {
+                    replica.put(hash, backend, now, lifetime);
                 }
-                Replicated::Gone { hash } => {
+                SyncReport::Gone { hash } => {
                     replica.remove(hash);
-                    self.scan.contradict(hash);
+                    self.scan.report_again(hash);
                 }
             }
         }
@@ -100,8 +100,8 @@ fn web(mode: Mode, choice: Choice, count: u8, drained: &[u8]) -> Service {
     service
 }
 
-fn new(reports: &[Replicated]) -> usize {
-    reports.iter().filter(|report| matches!(report, Replicated::Has { is_new: true, .. })).count()
+fn new(reports: &[SyncReport]) -> usize {
+    reports.iter().filter(|report| matches!(report, SyncReport::Has { is_new: true, .. })).count()
 }
 
 proptest! {
@@ -188,7 +188,7 @@ fn a_connection_is_reported_again_only_as_its_time_passes() {
         let reports = had.pass(now);
         assert_eq!(reports.len(), clients.len());
         for report in &reports {
-            let Replicated::Has { lifetime, .. } = *report else { panic!("{report:?}") };
+            let SyncReport::Has { lifetime, .. } = *report else { panic!("{report:?}") };
             // The report holds as long as the connection, and no more than a part longer.
             let most = open + Timeouts::default().longest() / 8 + 2 * SECOND;
             assert!(
@@ -211,12 +211,12 @@ fn a_connection_that_has_ended_is_reported_as_gone() {
         .into_iter()
         .for_each(|machine| machine.set(&web(Mode::Dsr, Choice::Maglev, 2, &[1])));
     heard.hear(&had.pass(SECOND), SECOND);
-    assert_eq!(heard.hub.replicated().unwrap().len(1), 1);
+    assert_eq!(heard.hub.replicated().unwrap().len(SECOND), 1);
     // The client's port begins another connection, which gets the other backend.
     had.send(client, FlowKey::FIN, SECOND);
     assert_eq!(had.open(client, SECOND), To::Port(2));
     let reports: Vec<_> = (0..3).flat_map(|_| had.pass(SECOND)).collect();
-    assert!(matches!(reports[..], [Replicated::Gone { .. }]), "{reports:?}");
+    assert!(matches!(reports[..], [SyncReport::Gone { .. }]), "{reports:?}");
     heard.hear(&reports, SECOND);
     assert_eq!(heard.send(client, FlowKey::ACK, SECOND), To::Port(2));
 }
@@ -242,7 +242,7 @@ fn a_machine_that_has_the_connection_reports_it_again_if_another_one_loses_it() 
     }
     assert_eq!(last.len(), 1);
     let gone: Vec<_> = (0..2).flat_map(|_| had.pass(much_later + SECOND)).collect();
-    assert!(matches!(gone[..], [Replicated::Gone { .. }]), "{gone:?}");
+    assert!(matches!(gone[..], [SyncReport::Gone { .. }]), "{gone:?}");
     third.hear(&gone, much_later);
     has.hear(&gone, much_later);
     let again = has.pass(much_later);

@@ -74,8 +74,8 @@ fn expected(key: &FlowKey) -> Vec<u8> {
     }
 }
 
-fn untold(hub: &super::super::Hub) -> u64 {
-    hub.states()[0].counts.untold
+fn toa_omitted(hub: &super::super::Hub) -> u64 {
+    hub.states()[0].counts.toa_omitted
 }
 
 const SYN: u8 = FlowKey::SYN;
@@ -135,7 +135,7 @@ proptest! {
             prop_assert_eq!((made.seq, made.flags), (want.seq, want.flags));
             prop_assert_eq!((made.options, made.payload), (want.options, want.payload));
             prop_assert_eq!((seen.dst_ip(), seen.dport), (Some(addrs(v6)[1]), 8080));
-            prop_assert_eq!(untold(&hub), omitted);
+            prop_assert_eq!(toa_omitted(&hub), omitted);
             if is_last {
                 break;
             }
