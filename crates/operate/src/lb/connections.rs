@@ -78,7 +78,7 @@ fn filter(plan: &Plan, request: &LbConnectionsRequest) -> Result<Filter, String>
         return Err("a backend belongs to a service; name the service, too".into());
     }
     filter.client = request.client.as_deref().map(network).transpose()?;
-    filter.state = request.state.as_deref().map(stand).transpose()?;
+    filter.state = request.state.as_deref().map(state_filter).transpose()?;
     Ok(filter)
 }
 
@@ -98,7 +98,7 @@ fn network(text: &str) -> Result<Network, String> {
     Network::new(addr, bits).ok_or_else(wrong)
 }
 
-fn stand(text: &str) -> Result<StateFilter, String> {
+fn state_filter(text: &str) -> Result<StateFilter, String> {
     let states = [State::Opening, State::Open, State::Closing, State::Datagrams];
     match text {
         "established" => Ok(StateFilter::Established(true)),
@@ -258,9 +258,9 @@ mod tests {
             assert!(network(bad).unwrap_err().contains("203.0.113.0/24"), "{bad}");
         }
         for good in LbConnectionsRequest::STATES {
-            assert!(stand(good).is_ok(), "{good}");
+            assert!(state_filter(good).is_ok(), "{good}");
         }
-        assert!(stand("syn").unwrap_err().contains("choose one of opening, open"));
+        assert!(state_filter("syn").unwrap_err().contains("choose one of opening, open"));
     }
 
     #[test]

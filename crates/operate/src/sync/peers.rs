@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::thread;
 use std::time::Duration;
@@ -120,17 +119,22 @@ pub(super) struct Local {
 
 /// Accepts sessions until the threads must end.
 pub(super) fn accept(shared: &Arc<Synchronization>, listener: &TcpListener, local: &Local) {
-    let mut sessions = Vec::new();
-    let refused = Mutex::new(None);
+    let (mut sessions, mut refused) = (Vec::new(), None);
     while !shared.has_stopped() {
         let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
         let _interrupted = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&wait));
         sessions.retain(|session: &thread::JoinHandle<()>| !session.is_finished());
-        let Ok((stream, from)) = listener.accept() else { continue };
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                shared.pause(RETRY); // no descriptor is free
+                continue;
+            }
+        };
         let ip = from.ip().to_canonical();
         if !shared.settings.peers.iter().any(|peer| peer.ip() == ip) {
-            let mut last = lock(&refused);
-            if last.replace(ip) != Some(ip) {
+            if refused.replace(ip) != Some(ip) {
                 tracing::warn!(%from, "refused a session: no entry of 'peers' in [balance.sync] has this address");
             }
             continue;
