@@ -99,8 +99,12 @@ impl<T> Seat<T> {
 
     /// Asks the core for its value, without waiting.
     pub fn ask(&self) {
-        let mut state = self.0.lock();
-        if state.is_held {
+        self.request(&mut self.0.lock());
+    }
+
+    /// Tells the core, if it has the value, that it is to give the value back.
+    fn request(&self, state: &mut State<T>) {
+        if state.is_held && !state.is_wanted {
             state.is_wanted = true;
             self.0.generation.fetch_add(1, Ordering::Release);
         }
@@ -108,7 +112,6 @@ impl<T> Seat<T> {
 
     /// Takes the value back, and waits until the core has given it up.
     pub fn recall(&self) -> Option<T> {
-        self.ask();
         let mut state = self.0.lock();
         loop {
             if let Some(value) = state.offered.take().or_else(|| state.returned.take()) {
@@ -117,6 +120,9 @@ impl<T> Seat<T> {
             if !state.is_held {
                 return None;
             }
+            // Under the same lock as the look at `offered`: the core may have taken the value after `ask`, which
+            // then found nothing to ask for.
+            self.request(&mut state);
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }

@@ -9,6 +9,7 @@
 use flowyard_vhost::handover::seat;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 fn check(preemptions: usize, case: impl Fn() + Sync + Send + 'static) {
@@ -53,5 +54,26 @@ fn a_core_that_ends_returns_its_value() {
         assert_eq!(seat.recall(), Some(1));
         core.join().unwrap();
         assert_eq!(seat.recall(), None);
+    });
+}
+
+/// A core that stays gives its value back when it is recalled, also if it takes the value while it is recalled.
+#[test]
+fn a_core_that_stays_returns_its_value() {
+    check(3, || {
+        let (seat, mut holder) = seat::<u32>();
+        let ends = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&ends);
+        seat.place(1);
+        let core = thread::spawn(move || {
+            while !end.load(Ordering::Acquire) {
+                let _value = holder.attend();
+                thread::yield_now();
+            }
+        });
+        seat.ask();
+        assert_eq!(seat.recall(), Some(1));
+        ends.store(true, Ordering::Release);
+        core.join().unwrap();
     });
 }
