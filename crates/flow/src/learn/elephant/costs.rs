@@ -51,10 +51,11 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The rate when split over the rate on the home core.
+    /// The rate when split over the rate on the home core; 0 if the costs are unknown, that is, all of them are 0.
     #[must_use]
     pub fn gain(&self) -> f64 {
-        if self.single_pps > 0.0 { self.split_pps / self.single_pps } else { 0.0 }
+        let gain = self.split_pps / self.single_pps;
+        if gain.is_finite() { gain } else { 0.0 }
     }
 }
 
@@ -156,6 +157,8 @@ mod tests {
         let half = Room { home: 0.5, workers: 1.5, cores: 1.5 };
         let gain = costs.estimate(half, 1.0).gain();
         assert!((2.8..3.0).contains(&gain), "{gain}");
+        let none = Costs { rx_ns: 0.0, work_ns: 0.0, handoff_ns: 0.0, commit_ns: 0.0 };
+        assert_eq!(none.estimate(two, 1.0).gain(), 0.0, "nothing is known");
     }
 
     proptest! {
