@@ -25,7 +25,7 @@ use flowyard_ports::live::{Carries, OpenError};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_ports::port::live::LivePort;
-use flowyard_ports::port::{Finish, Log, PcapTx, Repeat, SourceRx, Verify};
+use flowyard_ports::port::{Coalesce, Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Hop, Router, Routes, burn};
@@ -268,7 +268,7 @@ impl Setup {
         prepared.marks()
     }
 
-    /// Puts what verifies checksums behind the ports that are to, and what finishes frames in front of ports that cannot pass on
+    /// Puts what verifies checksums and what coalesces frames behind the ports that are to, and what finishes frames in front of ports that cannot pass on
     /// unfinished ones. Ports on interfaces have it where
     /// they need it.
     fn finish(&self, parts: &mut Parts, pool: &Pool) {
@@ -279,13 +279,10 @@ impl Setup {
         let is_live =
             |port: u16| matches!(self.ports.get(usize::from(port)), Some(PortBody::Live(_)));
         for (number, drops_bad) in &self.verify {
-            let behind = |rx: &mut Box<dyn Rx>| {
-                let inner = std::mem::replace(rx, Box::new(Nothing));
-                *rx = Box::new(Verify::new(inner, *drops_bad));
-            };
-            parts.rx.get_mut(number).map(behind);
-            let all = parts.ports.iter_mut().filter(|((port, _), _)| port == number);
-            all.for_each(|(_, (rx, _))| behind(rx));
+            behind(parts, *number, |rx| Box::new(Verify::new(rx, *drops_bad)));
+        }
+        for number in &self.coalesce {
+            behind(parts, *number, |rx| Box::new(Coalesce::new(rx, pool.longest_large())));
         }
         parts.tx.values_mut().for_each(around);
         let others = parts.ports.iter_mut().filter(|((port, _), _)| !is_live(*port));
@@ -361,6 +358,17 @@ impl Setup {
         };
         all.into_iter().map(busy).collect()
     }
+}
+
+/// Puts what `around` makes behind the receiving halves of port `number`.
+fn behind(parts: &mut Parts, number: u16, around: impl Fn(Box<dyn Rx>) -> Box<dyn Rx>) {
+    let wrap = |rx: &mut Box<dyn Rx>| {
+        let inner = std::mem::replace(rx, Box::new(Nothing));
+        *rx = around(inner);
+    };
+    parts.rx.get_mut(&number).map(wrap);
+    let all = parts.ports.iter_mut().filter(|((port, _), _)| *port == number);
+    all.for_each(|(_, (rx, _))| wrap(rx));
 }
 
 /// A port that receives nothing, for the moment in which another one is wrapped.

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! What a port passes on is what its kind, its `offload` and the work all allow. A word that asks for
-//! what another of these excludes is an error, which names the reason.
+//! what another of these excludes is an error, which names the reason. `gro` is for ports of all kinds: it joins received TCP
+//! segments into frames as `tso` passes them on.
 //!
 //! A reload may change services, but not what running ports pass on: a service that cannot have it needs a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use flowyard_frame::proto;
@@ -26,8 +27,8 @@ use super::{
 
 impl PortOffload {
     /// The words with their names.
-    const fn words(self) -> [(&'static str, Option<bool>); 3] {
-        [("csum", self.csum), ("tso", self.tso), ("uso", self.uso)]
+    const fn words(self) -> [(&'static str, Option<bool>); 4] {
+        [("csum", self.csum), ("tso", self.tso), ("uso", self.uso), ("gro", self.gro)]
     }
 }
 
@@ -56,7 +57,8 @@ impl NoLongFrames {
             _ => return None, // no frame is to be cut into segments of SCTP
         };
         match service.mode.into() {
-            _ if word != about => None,
+            // Coalesced frames are cut into TCP segments, too.
+            _ if word.replace("gro", "tso") != about => None,
             Mode::Ipip | Mode::Gue => Some(Self::Tunnel),
             _ if service.proxy.is_some() => Some(Self::Proxy),
             _ if service.toa => Some(Self::Toa),
@@ -126,7 +128,7 @@ impl Config {
         if !matches!(port.kind, PortKind::Tap | PortKind::AfPacket) {
             return Carries::NONE;
         }
-        let PortOffload { csum, tso, uso } =
+        let PortOffload { csum, tso, uso, .. } =
             port.offload.as_ref().map(|words| *words.get_ref()).unwrap_or_default();
         let words = Carries::new(csum.unwrap_or(true), tso.unwrap_or(true), uso.unwrap_or(true));
         words.and(self.permitted())
@@ -144,7 +146,7 @@ impl Config {
         for (word, _) in words.into_iter().filter(|(_, is_on)| *is_on) {
             let Some(Excluded { why, at, .. }) = new.excludes(word) else { continue };
             let what = format!("ports pass on frames of '{word}', and {why}");
-            let fix = "restart; ports with offload = { tso = false, uso = false } need no restart";
+            let fix = "restart; ports with offload = { tso = false, uso = false, gro = false } need no restart";
             return Err(new.error(at, what, fix));
         }
         Ok(())
@@ -152,7 +154,20 @@ impl Config {
 
     /// The unfinished frames that any port may receive.
     pub(crate) fn delivered(&self) -> Carries {
-        self.ports().map(|port| self.carries(port)).fold(Carries::NONE, Carries::or)
+        let passed = self.ports().map(|port| self.carries(port)).fold(Carries::NONE, Carries::or);
+        let is_any = self.ports().any(|port| self.coalesces(port));
+        passed.or(if is_any { Carries::new(true, true, false) } else { Carries::NONE })
+    }
+
+    /// Whether `port` coalesces received frames, which the work must permit.
+    fn coalesces(&self, port: &PortConfig) -> bool {
+        let is_asked = port.offload.as_ref().is_some_and(|words| words.get_ref().gro == Some(true));
+        is_asked && self.permitted().tso()
+    }
+
+    /// The ports that coalesce received frames.
+    pub(crate) fn coalesce(&self) -> BTreeSet<u16> {
+        (0..).zip(self.ports()).filter(|(_, port)| self.coalesces(port)).map(|(n, _)| n).collect()
     }
 
     /// The ports that verify checksums, and whether they drop frames with wrong ones.
@@ -214,7 +229,7 @@ fn check_word(
         let what = format!("port \"{name}\" cannot have the offload '{word}': {why}");
         return Err(config.error(offload.span(), what, fix));
     }
-    if words.csum == Some(false) && word != "csum" {
+    if words.csum == Some(false) && ["tso", "uso"].contains(&word) {
         let what = format!(
             "port \"{name}\" cannot have the offload '{word}' without 'csum': the segments of a long frame get their \
              checksums when it is cut"
@@ -346,10 +361,37 @@ mod tests {
         refused("offload = { tso = true }", "", IPSEC, "'tso': the work");
         let both = "offload = { csum = false, uso = true }";
         refused(both, "", FORWARD, "'uso' without 'csum'");
-        refused("offload = { gro = 1 }", "", FORWARD, "gro");
+        refused("offload = { lro = true }", "", FORWARD, "lro");
+        refused("offload = { gro = true }", "", IPSEC, "'gro': the work");
         refused("", "large_frames = 0", FORWARD, "buffers for long frames");
         let mem = FORWARD
             .replace("[work]", "[[port]]\nname = \"c\"\nkind = \"mem\"\noffload = {}\n[work]");
         refused("", "", &mem, "has no 'offload'");
+        let both = mem.replace("{}", "{ gro = true, tso = true }");
+        refused("", "", &both, "has no 'offload'");
+    }
+
+    /// Ports of all kinds coalesce; the long frames need buffers, and ports that do not pass them on finish them.
+    #[test]
+    fn a_port_of_any_kind_coalesces_if_the_work_permits_it() {
+        let mem = FORWARD.replace(
+            "[work]",
+            "[[port]]\nname = \"c\"\nkind = \"mem\"\noffload = { gro = true }\n[work]",
+        );
+        let config = config("offload = { csum = false }", "", &mem).unwrap();
+        assert_eq!(config.coalesce(), BTreeSet::from([2]));
+        assert_eq!(config.delivered(), Carries::new(true, true, false));
+        assert_eq!(config.large_frames(), 256);
+        let own = self::config("offload = { csum = false, gro = true }", "", FORWARD).unwrap();
+        assert_eq!(own.coalesce(), BTreeSet::from([0]));
+        assert_eq!(
+            own.carries(own.ports().next().unwrap()),
+            Carries::NONE,
+            "it transmits finished frames"
+        );
+        let services = [("ipip", "tcp", "")];
+        let error = balancer("offload = { gro = true }", &services).unwrap_err();
+        assert!(error.contains("'gro': the service \"s0\" puts packets into tunnels"), "{error}");
+        balancer("offload = { gro = true }", &[("gue", "udp", "")]).unwrap();
     }
 }

@@ -7,7 +7,8 @@ use flowyard_vhost as vhost;
 use toml::Spanned;
 
 use super::{
-    Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind, RoleWord,
+    Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind, PortOffload,
+    RoleWord,
 };
 use flowyard_pool::LONGEST_LENDABLE;
 
@@ -289,6 +290,15 @@ fn memif(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// The words of `offload` for the kinds of ports that pass on unfinished frames; `gro` is for all kinds.
+fn passing(port: &PortConfig) -> Option<&Spanned<PortOffload>> {
+    let gro = |words: PortOffload| PortOffload { gro: words.gro, ..PortOffload::default() };
+    port.offload.as_ref().filter(|words| {
+        let words = *words.get_ref();
+        words.gro.is_none() || words != gro(words)
+    })
+}
+
 /// Rejects keys that only other kinds have.
 fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     use PortKind::{AfPacket, AfXdp, Dpdk, Mem, Memif, Pcap, Tap, VhostUser};
@@ -309,7 +319,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("device", port.device.as_ref().map(Spanned::span), &[Dpdk]),
         ("memory", port.memory.as_ref().map(Spanned::span), &[Dpdk]),
         ("rss", port.rss.as_ref().map(Spanned::span), &[Dpdk]),
-        ("offload", port.offload.as_ref().map(Spanned::span), &[AfPacket, Tap]),
+        ("offload", passing(port).map(Spanned::span), &[AfPacket, Tap]),
         ("socket", port.socket.as_ref().map(Spanned::span), &[Memif, VhostUser]),
         ("role", port.role.as_ref().map(Spanned::span), &[Memif, VhostUser]),
         ("id", port.id.as_ref().map(Spanned::span), &[Memif]),

@@ -45,7 +45,7 @@ pub struct PortConfig {
     pub mtu: Option<Spanned<u32>>,
     /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
     pub interface_mac: Option<Spanned<String>>,
-    /// `tap` and `af_packet`: which unfinished frames the port passes on.
+    /// `tap` and `af_packet`: which unfinished frames the port passes on. All kinds: whether received frames are coalesced (`gro`).
     pub offload: Option<Spanned<PortOffload>>,
     /// `tap`: how the host chooses a queue to send by.
     pub host_queue: Option<Spanned<HostQueueWord>>,

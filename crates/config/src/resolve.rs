@@ -6,7 +6,7 @@
 //!
 //! Thread-safety: plain functions on plain values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use flowyard_flow::learn::{atr, cache, rfs};
@@ -48,6 +48,8 @@ pub struct Setup {
     pub delivered: Carries,
     /// The ports that verify checksums, and whether they drop frames with wrong ones.
     pub verify: BTreeMap<u16, bool>,
+    /// The ports that coalesce received frames.
+    pub coalesce: BTreeSet<u16>,
     /// The most flows of works that adapters mark; `None` if these get no rules.
     pub adapter_flows: Option<u32>,
 }
@@ -132,6 +134,7 @@ impl Config {
             offload: self.offload(),
             delivered: self.delivered(),
             verify: self.verify(),
+            coalesce: self.coalesce(),
             adapter_flows: self.adapter_flows(),
         })
     }

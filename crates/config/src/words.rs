@@ -122,7 +122,7 @@ pub enum FanoutWord {
     Queue,
 }
 
-/// `offload` of `[[port]]`. What is not written is on where it is possible.
+/// `offload` of `[[port]]`. What is not written is on where it is possible, but `gro`, which is off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortOffload {
@@ -132,6 +132,8 @@ pub struct PortOffload {
     pub tso: Option<bool>,
     /// Whether UDP datagrams pass as one long frame.
     pub uso: Option<bool>,
+    /// Whether received TCP segments are joined into long frames; ports of all kinds.
+    pub gro: Option<bool>,
 }
 
 /// What a port does with frames that have a wrong checksum.

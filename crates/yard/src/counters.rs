@@ -334,6 +334,8 @@ counters! {
     checksum_bad,
     /// Received frames with a checksum that is not complete yet.
     checksum_partial,
+    /// Received frames that became parts of longer ones, of ports that coalesce frames. The long frame counts as one received frame.
+    rx_coalesced,
     /// Transmitted frames that were cut into segments, because their port does not pass on long ones. Each counts as one
     /// transmitted frame.
     tx_cut,
@@ -367,6 +369,7 @@ impl Counters {
         self.port_reopens += u64::from(got.reopens);
         self.port_stalls += u64::from(got.stalls);
         self.port_violations += u64::from(got.violations);
+        self.rx_coalesced += u64::from(got.coalesced);
         if got.verdicts != [0; 4] {
             let [not_checked, good, bad, partial] = got.verdicts.map(u64::from);
             self.checksum_not_checked += not_checked;

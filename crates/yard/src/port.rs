@@ -31,6 +31,8 @@ pub struct Received {
     /// Frames by the verdict on their checksums, in the order of `flowyard_wire::Verdict::ALL`, of a port that verifies
     /// them.
     pub verdicts: [u32; 4],
+    /// Frames that became parts of others in the batch, because the port coalesces frames.
+    pub coalesced: u32,
     /// How often the port was opened again since the last call, because its interface was replaced or
     /// the port was stalled.
     pub reopens: u32,

@@ -34,6 +34,7 @@ flowyard_testkit::tests! {
     without_offloads_no_frame_is_long needs [crate::NAMESPACES],
     few_buffers_for_long_frames_are_enough needs [crate::NAMESPACES],
     a_port_without_offloads_transmits_finished_frames needs [crate::NAMESPACES, Need::Program("tcpdump")],
+    a_port_that_coalesces_makes_long_frames needs [crate::NAMESPACES],
     a_router_passes_long_frames needs [crate::NAMESPACES],
     a_balancer_passes_long_frames needs [crate::NAMESPACES],
     a_balancer_in_front_of_a_wire_transmits_finished_frames needs [crate::NAMESPACES],
@@ -161,6 +162,41 @@ fn a_port_without_offloads_transmits_finished_frames() {
     }
     assert_eq!(long, 0);
     assert!(seen > 10_000, "{seen} frames with good checksums");
+}
+
+/// The kernel finishes the frames that the yard receives, and the yard joins them. They leave as long frames, or cut again.
+fn a_port_that_coalesces_makes_long_frames() {
+    let gro = "offload = { csum = false, gro = true }";
+    for (kind, words) in [
+        (Kind::Packet, "offload = { gro = true }"), // nothing to join, but all frames pass the table
+        (Kind::Packet, gro),
+        (Kind::Tap, gro),
+    ] {
+        let _alone = alone();
+        let line = Line::new(Plan::of(kind));
+        let total = traffic(&line, start(&line, words), &[]).total();
+        let (coalesced, cut) = (total.rx_coalesced, total.tx_cut);
+        flowyard_testkit::note!("{kind:?} {words}: {coalesced} frames joined, {cut} cut");
+        if words == gro {
+            // Each stream has 16 MiB, that is more than 11,000 segments; acknowledgements stay alone.
+            assert!(coalesced > 5000, "{total:?}");
+            assert!(cut > 100 && total.tx_segments > 3 * cut, "{total:?}");
+        }
+    }
+    // The first port joins frames, and the second one passes them on.
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Tap));
+    let east =
+        text(&line, gro).replace(&format!("{gro}\ninterface = \"va\""), "interface = \"va\"");
+    let live = Live::start(line.yard(), &east);
+    line.set_up_tap();
+    for to in ips() {
+        stream(&line.a, &line.b, to, 16 << 20);
+    }
+    assert_eq!((line.a.checksum_errors(), line.b.checksum_errors()), (0, 0), "wrong checksums");
+    let outcome = live.stop();
+    let total = outcome.total();
+    assert!(total.rx_coalesced > 5000 && mean(&outcome) > 1514, "{total:?}");
 }
 
 /// The MAC address of an interface.

@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 35] = [
+const HELP: [(&str, &str); 36] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -109,6 +109,11 @@ const HELP: [(&str, &str); 35] = [
     (
         "checksum_partial",
         "Counts the received frames with a checksum that is not complete yet, of ports with bad_checksums.",
+    ),
+    (
+        "rx_coalesced",
+        "Counts the received frames that became parts of longer ones, of ports with offload = { gro = true }; a long frame counts \
+         as one received frame.",
     ),
     (
         "tx_cut",

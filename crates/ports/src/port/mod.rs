@@ -10,6 +10,7 @@
 //!
 //! Thread-safety: each half of a port is used by one core.
 
+mod coalesce;
 mod collect;
 pub mod dpdk;
 mod finish;
@@ -21,6 +22,7 @@ mod source;
 mod verify;
 pub mod vhost_user;
 
+pub use coalesce::Coalesce;
 pub use collect::{Collect, Collected, Sent};
 pub use finish::Finish;
 pub use live::Log;
