@@ -25,7 +25,7 @@ use flowyard_ports::live::{Carries, OpenError};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_ports::port::live::LivePort;
-use flowyard_ports::port::{Coalesce, Finish, Log, PcapTx, Repeat, SourceRx, Verify};
+use flowyard_ports::port::{Behind, Coalesce, Finish, Log, PcapTx, Repeat, SourceRx, Verify};
 use flowyard_ports::port::{dpdk, live, memif, vhost_user};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Hop, Router, Routes, burn};
@@ -268,9 +268,8 @@ impl Setup {
         prepared.marks()
     }
 
-    /// Puts what verifies checksums and what coalesces frames behind the ports that are to, and what finishes frames in front of ports that cannot pass on
-    /// unfinished ones. Ports on interfaces have it where
-    /// they need it.
+    /// Verifies checksums and coalesces frames behind the ports that are to do so. Finishes frames in front of ports that cannot pass on
+    /// unfinished ones; ports on interfaces do that themselves.
     fn finish(&self, parts: &mut Parts, pool: &Pool) {
         let around = |tx: &mut Box<dyn Tx>| {
             let inner = std::mem::replace(tx, Box::new(Discard));
@@ -279,10 +278,12 @@ impl Setup {
         let is_live =
             |port: u16| matches!(self.ports.get(usize::from(port)), Some(PortBody::Live(_)));
         for (number, drops_bad) in &self.verify {
-            behind(parts, *number, |rx| Box::new(Verify::new(rx, *drops_bad)));
+            behind(parts, *number, |rx| Box::new(Behind::new(rx, Verify::new(*drops_bad))));
         }
         for number in &self.coalesce {
-            behind(parts, *number, |rx| Box::new(Coalesce::new(rx, pool.longest_large())));
+            behind(parts, *number, |rx| {
+                Box::new(Behind::new(rx, Coalesce::new(pool.longest_large())))
+            });
         }
         parts.tx.values_mut().for_each(around);
         let others = parts.ports.iter_mut().filter(|((port, _), _)| !is_live(*port));

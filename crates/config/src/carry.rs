@@ -58,7 +58,7 @@ impl NoLongFrames {
         };
         match service.mode.into() {
             // Coalesced frames are cut into TCP segments, too.
-            _ if word.replace("gro", "tso") != about => None,
+            _ if word != about && (word, about) != ("gro", "tso") => None,
             Mode::Ipip | Mode::Gue => Some(Self::Tunnel),
             _ if service.proxy.is_some() => Some(Self::Proxy),
             _ if service.toa => Some(Self::Toa),

@@ -15,15 +15,16 @@
 
 use std::ops::Range;
 
-use flowyard_frame::{Batch, Frame, LANES, Nanos};
+use flowyard_frame::{Batch, Frame, LANES};
 use flowyard_pool::{Meta, Pool};
 use flowyard_wire::coalesce::{Rules, Step, Table, Then};
 use flowyard_wire::{LinkType, Offload, Segment};
-use flowyard_yard::port::{Descriptors, Received, Rx};
+use flowyard_yard::port::Received;
 
-/// The receiving half of a port, with coalesced frames.
+use super::behind;
+
+/// Coalesces the frames of each batch.
 pub struct Coalesce {
-    inner: Box<dyn Rx>,
     table: Table,
     /// The open frames, by slot of the table.
     open: [Frame; Table::FLOWS],
@@ -32,12 +33,12 @@ pub struct Coalesce {
 }
 
 impl Coalesce {
-    /// Coalesces what `inner` receives into frames of at most `longest` bytes: `Pool::longest_large`.
+    /// Coalesces frames into frames of at most `longest` bytes: `Pool::longest_large`.
     #[must_use]
-    pub fn new(inner: Box<dyn Rx>, longest: usize) -> Self {
+    pub fn new(longest: usize) -> Self {
         // The yard orders frames in tunnels by the outer addresses, so flows in one tunnel must not overtake each other.
         let rules = Rules { udp: false, tunnels: false, longest };
-        Self { inner, table: Table::new(rules), open: Default::default(), long: 0 }
+        Self { table: Table::new(rules), open: Default::default(), long: 0 }
     }
 
     /// Coalesces the frames of `batch`. Returns how many of them became parts of others.
@@ -121,41 +122,11 @@ fn keep(batch: &mut Batch, kept: &mut usize, frame: Frame) {
     *kept += 1;
 }
 
-impl Rx for Coalesce {
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        let mut got = self.inner.rx(into, pool, now);
-        if into.len() > 1 {
-            got.coalesced += self.coalesce(into, pool);
+impl behind::Step for Coalesce {
+    fn step(&mut self, batch: &mut Batch, pool: &mut Pool, got: &mut Received) {
+        if batch.len() > 1 {
+            got.coalesced += self.coalesce(batch, pool);
         }
-        got
-    }
-
-    fn close(&mut self, pool: &mut Pool) {
-        self.inner.close(pool);
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.inner.remarks()
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.inner.failure()
-    }
-
-    fn descriptors(&mut self) -> Option<Descriptors> {
-        self.inner.descriptors()
-    }
-
-    fn pause(&mut self, paused: bool) {
-        self.inner.pause(paused);
-    }
-
-    fn position(&mut self) -> Option<Vec<u64>> {
-        self.inner.position()
-    }
-
-    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
-        self.inner.go_on(position, pool)
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Thread-safety: each half of a port is used by one core.
 
+mod behind;
 mod coalesce;
 mod collect;
 pub mod dpdk;
@@ -22,6 +23,7 @@ mod source;
 mod verify;
 pub mod vhost_user;
 
+pub use behind::{Behind, Step};
 pub use coalesce::Coalesce;
 pub use collect::{Collect, Collected, Sent};
 pub use finish::Finish;

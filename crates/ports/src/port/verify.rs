@@ -12,22 +12,23 @@
 //! frames that stay keep their order.
 //! Thread-safety: used by one core.
 
-use flowyard_frame::{Batch, LANES, Nanos};
+use flowyard_frame::{Batch, LANES};
 use flowyard_pool::{Meta, Pool};
 use flowyard_wire::{Offload, Verdict, Verdicts};
-use flowyard_yard::port::{Descriptors, Received, Rx};
+use flowyard_yard::port::Received;
 
-/// The receiving half of a port, with verified checksums.
+use super::behind;
+
+/// Verifies the checksums of each batch.
 pub struct Verify {
-    inner: Box<dyn Rx>,
     drops_bad: bool,
 }
 
 impl Verify {
-    /// Verifies what `inner` receives; with `drops_bad`, frames with wrong checksums are dropped.
+    /// Verifies checksums; with `drops_bad`, frames with wrong ones are dropped.
     #[must_use]
-    pub fn new(inner: Box<dyn Rx>, drops_bad: bool) -> Self {
-        Self { inner, drops_bad }
+    pub const fn new(drops_bad: bool) -> Self {
+        Self { drops_bad }
     }
 }
 
@@ -49,60 +50,33 @@ fn verdict(meta: &Meta, bytes: &[u8]) -> Verdict {
     }
 }
 
-impl Rx for Verify {
-    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        let mut got = self.inner.rx(into, pool, now);
+impl behind::Step for Verify {
+    fn step(&mut self, batch: &mut Batch, pool: &mut Pool, got: &mut Received) {
         let mut kept = 0;
-        for lane in 0..into.len().min(LANES) {
-            let frame = &into.frames[lane];
+        for lane in 0..batch.len().min(LANES) {
+            let frame = &batch.frames[lane];
             let verdict = verdict(&pool.meta(frame), pool.bytes(frame));
             got.verdicts[verdict as usize] += 1;
             if self.drops_bad && verdict == Verdict::Bad {
                 got.bad_checksum += 1;
-                pool.put(std::mem::take(&mut into.frames[lane]));
+                pool.put(std::mem::take(&mut batch.frames[lane]));
             } else {
-                into.frames.swap(kept, lane);
+                batch.frames.swap(kept, lane);
                 kept += 1;
             }
         }
-        into.set_len(kept);
-        got
-    }
-
-    fn close(&mut self, pool: &mut Pool) {
-        self.inner.close(pool);
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.inner.remarks()
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.inner.failure()
-    }
-
-    fn descriptors(&mut self) -> Option<Descriptors> {
-        self.inner.descriptors()
-    }
-
-    fn pause(&mut self, paused: bool) {
-        self.inner.pause(paused);
-    }
-
-    fn position(&mut self) -> Option<Vec<u64>> {
-        self.inner.position()
-    }
-
-    fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
-        self.inner.go_on(position, pool)
+        batch.set_len(kept);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flowyard_frame::{FlowKey, Rng, proto};
+    use flowyard_frame::{FlowKey, Nanos, Rng, proto};
     use flowyard_testkit::Build;
 
+    use flowyard_yard::port::Rx;
+
+    use super::super::Behind;
     use super::*;
 
     /// Receives frames with random damage, and notes what was damaged.
@@ -159,7 +133,7 @@ mod tests {
         for drops_bad in [false, true] {
             let (mut pool, sent) = (Pool::new(100, 256), std::sync::Arc::default());
             let inner = Damaged { rng: Rng::new(3), number: 1, sent: std::sync::Arc::clone(&sent) };
-            let mut port = Verify::new(Box::new(inner), drops_bad);
+            let mut port = Behind::new(Box::new(inner), Verify::new(drops_bad));
             for _ in 0..200 {
                 let mut batch = Batch::default();
                 let got = port.rx(&mut batch, &mut pool, 0);

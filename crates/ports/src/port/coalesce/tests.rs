@@ -9,6 +9,10 @@ use flowyard_testkit::Build;
 use flowyard_wire::checksum::{Sum, transport_checksum};
 use flowyard_wire::segment::Cut;
 
+use flowyard_frame::Nanos;
+use flowyard_yard::port::Rx;
+
+use super::behind::Behind;
 use super::*;
 
 /// What came, by flow.
@@ -100,7 +104,7 @@ fn run(seed: u64, large: usize, odd: u64) -> (usize, u64) {
     let mut pool = Pool::new(200, 512).with_large(large).unwrap();
     let came = Came::default();
     let inner = Flows { rng: Rng::new(seed), came: Arc::clone(&came), next: BTreeMap::new(), odd };
-    let mut port = Coalesce::new(Box::new(inner), pool.longest_large());
+    let mut port = Behind::new(Box::new(inner), Coalesce::new(pool.longest_large()));
     let (mut left, mut joined) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0);
     for _ in 0..300 {
         let mut batch = Batch::default();
@@ -143,7 +147,7 @@ fn without_buffers_frames_stay_as_they_came() {
     let mut pool = Pool::new(200, 512);
     let came = Came::default();
     let inner = Flows { rng: Rng::new(1), came: Arc::clone(&came), next: BTreeMap::new(), odd: 0 };
-    let mut port = Coalesce::new(Box::new(inner), pool.longest_large());
+    let mut port = Behind::new(Box::new(inner), Coalesce::new(pool.longest_large()));
     for _ in 0..50 {
         let mut batch = Batch::default();
         assert_eq!(port.rx(&mut batch, &mut pool, 0).coalesced, 0);
