@@ -90,12 +90,13 @@ fn killed(choice: &'static str, synchronizes: bool) -> (usize, usize, Vec<serde_
             let all = [&one, &two, &three].map(|balancer| balancer.lb(&["show"])["sync"].clone());
             all.map(|sync| sync["scans"].as_u64().unwrap())
         };
-        // One scan may have begun before the changes. Two nodes store what each one reports.
+        // One scan may have begun before the changes. Two nodes store what each one reports. The number of reports is
+        // random: at least those of the connections of the drained backend, each of which has one with probability 1/4.
         let before = scans();
         wait_until("the reports", || {
             let (reported, stored) = sums();
             let is_new = scans().iter().zip(before).all(|(now, before)| *now >= before + 2);
-            is_new && reported > 20 && stored == 2 * reported
+            is_new && reported > 0 && stored == 2 * reported
         });
     }
     two.kill();
