@@ -180,7 +180,8 @@ impl Config {
 
     /// Buffers for long frames.
     pub(crate) fn large_frames(&self) -> usize {
-        if !self.delivered().segments() {
+        let joins = self.ports().any(PortConfig::is_multi_buffer);
+        if !joins && !self.delivered().segments() {
             return 0;
         }
         self.yard.large_frames.as_ref().map_or(LARGE_FRAMES, |frames| *frames.get_ref())
@@ -280,6 +281,22 @@ mod tests {
         assert_eq!(carries("", IPSEC), (Carries::NONE, 0));
         let some = config("", "large_frames = 9", FORWARD).unwrap();
         assert_eq!(some.blueprint().unwrap().large_frames, 9);
+    }
+
+    #[test]
+    fn frames_in_several_buffers_have_long_buffers() {
+        let large = |words: &str| {
+            let port = format!("kind = \"af_xdp\"\nmatch = [\"all\"]\n{words}");
+            let text = format!(
+                "[[port]]\nname = \"a\"\n{port}\ninterface = \"e0\"\n[[queue]]\nname = \"q\"\n\
+                 order = \"direct\"\nconsumers = [0]\n{FORWARD}\n"
+            );
+            Config::parse("y.toml", &text).unwrap().large_frames()
+        };
+        assert_eq!((large(""), large("multi_buffer = false")), (0, 0));
+        assert_eq!(large("multi_buffer = true"), 256);
+        let refused = config("multi_buffer = true", "", FORWARD).err().unwrap();
+        assert!(refused.contains("a port of kind \"tap\" has no 'multi_buffer'"), "{refused}");
     }
 
     /// A balancer with services of these modes and protocols, and more keys of each.

@@ -88,11 +88,17 @@ impl PortConfig {
             ModeWord::Copy => af_xdp::Mode::Copy,
             ModeWord::ZeroCopy => af_xdp::Mode::ZeroCopy,
         };
-        af_xdp::Settings { mode, frames: self.ring() }
+        let multi_buffer = self.is_multi_buffer();
+        af_xdp::Settings { mode, frames: self.ring(), multi_buffer }
     }
 
     pub(crate) fn completes_checksums(&self) -> bool {
         self.complete_checksums.as_ref().is_some_and(|word| *word.get_ref())
+    }
+
+    /// Whether frames may be in several buffers of an AF_XDP port.
+    pub(crate) fn is_multi_buffer(&self) -> bool {
+        self.multi_buffer.as_ref().is_some_and(|word| *word.get_ref())
     }
 
     /// The interface's queue for the core at position `at`.
@@ -314,6 +320,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("match", port.rules.as_ref().map(Spanned::span), &[AfXdp]),
         ("mode", port.mode.as_ref().map(Spanned::span), &[AfXdp]),
         ("complete_checksums", port.complete_checksums.as_ref().map(Spanned::span), &[AfXdp]),
+        ("multi_buffer", port.multi_buffer.as_ref().map(Spanned::span), &[AfXdp]),
         ("fanout", port.fanout.as_ref().map(Spanned::span), &[AfPacket]),
         ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), ring),
         ("device", port.device.as_ref().map(Spanned::span), &[Dpdk]),

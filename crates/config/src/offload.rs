@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use flowyard_yard::{Blueprint, Rx};
 
-use super::{Config, ConfigError, PortKind, WorkKind, rule};
+use super::{Config, ConfigError, PortConfig, PortKind, WorkKind, rule};
 
 /// `[offload]`
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
@@ -135,6 +135,11 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     if !config.yard.settle {
         let what = "without 'settle', the yard does not know which frames of a flow it has";
         return Err(config.error(section.span(), what, "remove settle = false, or [offload]"));
+    }
+    let joins = |port: &PortConfig| port.is_multi_buffer().then(|| port.multi_buffer.clone())?;
+    if let Some(word) = config.ports().find_map(joins) {
+        let what = "XDP answers only frames that are in one buffer";
+        return Err(config.error(word.span(), what, "remove multi_buffer = true, or [offload]"));
     }
     let mut ports = config.ports().enumerate().filter(|(_, port)| port.kind == PortKind::AfXdp);
     match ports.next() {

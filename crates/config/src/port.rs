@@ -36,6 +36,8 @@ pub struct PortConfig {
     /// `af_xdp`: whether the checksums of TCP and UDP are computed again, for frames of senders on
     /// the same machine.
     pub complete_checksums: Option<Spanned<bool>>,
+    /// `af_xdp`: whether frames that are longer than a buffer are received and transmitted in several.
+    pub multi_buffer: Option<Spanned<bool>>,
     /// `af_packet`: how received frames are distributed to cores.
     pub fanout: Option<Spanned<FanoutWord>>,
     /// `af_packet` and `af_xdp`: the number of frames in the kernel's rings. `memif` with role client: the

@@ -132,6 +132,7 @@ const RESTART: &[&str] = &[
     "port.memory",
     "port.mode",
     "port.mtu",
+    "port.multi_buffer",
     "port.offload",
     "port.out",
     "port.pace",

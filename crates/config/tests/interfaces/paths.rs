@@ -23,6 +23,8 @@ flowyard_testkit::tests! {
     tap_on_two_cores needs [crate::NAMESPACES],
     af_packet_jumbo needs [crate::NAMESPACES],
     tap_jumbo needs [crate::NAMESPACES],
+    af_xdp_jumbo needs [crate::NAMESPACES],
+    af_xdp_jumbo_on_two_cores needs [crate::NAMESPACES],
     af_xdp_refuses_jumbo_with_the_fix needs [crate::NAMESPACES],
 }
 
@@ -134,9 +136,9 @@ fn tap_on_two_cores() {
 }
 
 /// Frames of 9,000 bytes, if the kind of port supports them.
-fn jumbo(kind: Kind) {
+fn jumbo(plan: Plan) {
     let _alone = alone();
-    let line = Line::new(Plan { mtu: 9000, yard: "buffer_bytes = 9216", ..Plan::of(kind) });
+    let line = Line::new(Plan { mtu: 9000, ..plan });
     let live = crate::yard::Live::on(&line);
     let mut missing = 0;
     for to in ips() {
@@ -149,15 +151,32 @@ fn jumbo(kind: Kind) {
 }
 
 fn af_packet_jumbo() {
-    jumbo(Kind::Packet);
+    jumbo(Plan { yard: "buffer_bytes = 9216", ..Plan::of(Kind::Packet) });
 }
 
 fn tap_jumbo() {
-    jumbo(Kind::Tap);
+    jumbo(Plan { yard: "buffer_bytes = 9216", ..Plan::of(Kind::Tap) });
+}
+
+/// A frame is in five buffers of the socket.
+const PARTS: &str = "ring_frames = 8192\nmulti_buffer = true";
+
+fn af_xdp_jumbo() {
+    jumbo(Plan { port: PARTS, ..Plan::of(Kind::Xdp) });
+}
+
+fn af_xdp_jumbo_on_two_cores() {
+    jumbo(Plan { cores: 2, order: "ordered", port: PARTS, ..Plan::of(Kind::Xdp) });
 }
 
 fn af_xdp_refuses_jumbo_with_the_fix() {
     let line = Line::new(Plan { mtu: 9000, ..Plan::of(Kind::Xdp) });
     let error = crate::yard::build(line.yard(), &line.plan.text()).err().unwrap();
-    assert!(error.starts_with("y.toml:7:13: 'vb' has an MTU of 9000; lower it to 3758"), "{error}");
+    assert!(
+        error.starts_with(
+            "y.toml:7:13: 'vb' has an MTU of 9000; lower it to 3758 \
+         (ip link set vb mtu ...), or use multi_buffer = true"
+        ),
+        "{error}"
+    );
 }

@@ -91,11 +91,11 @@ struct Run {
 fn bare(over: &AtomicBool) {
     const PAGES: usize = 8192;
     let memory = umem(PAGES);
-    let settings = Settings { mode: Mode::Copy, frames: 2048 };
+    let settings = Settings { mode: Mode::Copy, frames: 2048, multi_buffer: false };
     let [near, far] = ["vb", "vc"].map(|name| Interface::find(name).unwrap());
     let mut from = Socket::open(&near, 0, &memory, settings).unwrap();
     let mut to = Socket::open(&far, 0, &memory, settings).unwrap();
-    let program = Program::attach(&near, &Rules::All, None).unwrap();
+    let program = Program::attach(&near, &Rules::All, false, None).unwrap();
     let mut free: Vec<u64> = (0..PAGES as u64).map(|page| page * 4096).collect();
     let (mut descs, mut done) = ([Desc::default(); 64], [0; 64]);
     program.set(0, &from).unwrap();

@@ -42,6 +42,8 @@ pub struct Port {
     pub queues: usize,
     /// Whether the port computes checksums that senders on this machine leave out.
     pub completes_checksums: bool,
+    /// Whether a frame may be in several buffers of an AF_XDP port.
+    pub multi_buffer: bool,
     /// The unfinished frames that the port passes on.
     pub carries: Carries,
 }
@@ -62,6 +64,7 @@ impl Wanted {
             kind: port.kind.name().to_owned(),
             queues: port.cores,
             completes_checksums: matches!(&port.kind, LiveKind::AfXdp(xdp) if xdp.completes_checksums),
+            multi_buffer: matches!(&port.kind, LiveKind::AfXdp(xdp) if xdp.settings.multi_buffer),
             carries: port.carries,
         });
         let dpdk = setup.ports.iter().find_map(|body| match body {

@@ -52,14 +52,14 @@ impl Exchange {
         let frames = frames.next_power_of_two().clamp(64, 1 << 16);
         let fail = |error| OpenError::os("memory for af_xdp", &error, CAPABILITY);
         let memory = Memory::new(2 * frames).map_err(fail)?;
-        let settings = Settings { mode: Mode::Auto, frames };
+        let settings = Settings { mode: Mode::Auto, frames, multi_buffer: false };
         let mut socket = Socket::open(interface, 0, &memory.umem(), settings)?;
         socket.hurry();
         let chunk = |n: u32| u64::from(n) * u64::from(Memory::CHUNK);
         let free = (0..frames).map(chunk).collect();
         let program = if receives {
             socket.fill(&(frames..2 * frames).map(chunk).collect::<Vec<_>>());
-            let program = Program::attach(interface, &Rules::All, None)?;
+            let program = Program::attach(interface, &Rules::All, false, None)?;
             let set = program.set(0, &socket);
             set.map_err(|error| OpenError::os("af_xdp", &error, CAPABILITY))?;
             Some(program)
@@ -111,7 +111,7 @@ impl Exchange {
                 );
                 return (self.flush(&batch[..taken]).0, Some(io::Error::other(what)));
             }
-            *desc = Desc { addr, len: frame.len() as u32 };
+            *desc = Desc { addr, len: frame.len() as u32, continues: false };
             taken += 1;
         }
         self.flush(&batch[..taken])

@@ -73,13 +73,15 @@ const GENERIC: u32 = 1 << 1;
 
 impl Program {
     /// Attaches a program to `interface` that redirects the frames selected by `rules` to the
-    /// sockets of their queues, and passes all others to the kernel.
+    /// sockets of their queues, and passes all others to the kernel. With `multi_buffer` it accepts frames in several
+    /// buffers; then no program can run in front, because the kernel calls only programs that do the same.
     ///
     /// # Errors
     /// When the interface already has another program, or the kernel refuses.
     pub fn attach(
         interface: &Interface,
         rules: &Rules,
+        multi_buffer: bool,
         ahead: Option<&dyn Ahead>,
     ) -> Result<Self, OpenError> {
         let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
@@ -95,11 +97,13 @@ impl Program {
             offset: before.counter,
         });
         let insns = rules.program(Ours::Map(map.as_raw_fd()), strays);
-        let program = sys::load(sys::Purpose::Xdp, &insns).map_err(|(error, log)| {
-            let OpenError { what, fix } = fail(error);
-            let log = if log.is_empty() { log } else { format!(" ({log})") };
-            OpenError::new(format!("{what}{log}"), fix)
-        })?;
+        let flags = if multi_buffer { sys::FRAGS } else { 0 };
+        let program =
+            sys::load_with(sys::Purpose::Xdp, flags, &insns).map_err(|(error, log)| {
+                let OpenError { what, fix } = fail(error);
+                let log = if log.is_empty() { log } else { format!(" ({log})") };
+                OpenError::new(format!("{what}{log}"), fix)
+            })?;
         if let Some(before) = &before {
             sys::map_set(&before.behind, before.at, Some(&program)).map_err(prepare)?;
         }

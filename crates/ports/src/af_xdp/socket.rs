@@ -28,18 +28,27 @@ pub struct Settings {
     pub mode: Mode,
     /// Entries of each of the four rings; a power of two.
     pub frames: u32,
+    /// Whether a frame may be in several buffers ([`Desc::continues`]; Linux 6.6).
+    pub multi_buffer: bool,
 }
+
+/// Flag of a socket whose frames may be in several buffers (`linux/if_xdp.h`).
+const XDP_USE_SG: u16 = 1 << 4;
+/// Option of a descriptor after which the frame continues.
+const XDP_PKT_CONTD: u32 = 1 << 0;
 
 /// Option for the number of frames that the kernel takes per call in copy mode (`linux/if_xdp.h`).
 const MAX_TX_SKB_BUDGET: i32 = 9;
 
-/// A frame in the memory.
+/// A frame in the memory, or a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Desc {
-    /// Start of the frame in bytes from the start of the memory.
+    /// Start of the part in bytes from the start of the memory.
     pub addr: u64,
     /// Length in bytes.
     pub len: u32,
+    /// Whether the next descriptor has the next part of the same frame.
+    pub continues: bool,
 }
 
 /// An AF_XDP socket.
@@ -91,7 +100,8 @@ impl Socket {
         umem: &Umem,
         settings: Settings,
     ) -> Result<Self, OpenError> {
-        let bind = |flag: u16| Self::bind(interface, queue, umem, settings.frames, flag);
+        let parts = if settings.multi_buffer { XDP_USE_SG } else { 0 };
+        let bind = |flag: u16| Self::bind(interface, queue, umem, settings.frames, flag | parts);
         let bound = match settings.mode {
             Mode::Copy => bind(libc::XDP_COPY),
             Mode::ZeroCopy => bind(libc::XDP_ZEROCOPY),
@@ -109,6 +119,10 @@ impl Socket {
                         "use mode = \"auto\"",
                     )
                 }
+                Some(libc::EINVAL | libc::EOPNOTSUPP) if settings.multi_buffer => OpenError::new(
+                    format!("'{name}' does not support af_xdp with multi_buffer on queue {queue}"),
+                    "use kind = \"af_packet\", or remove multi_buffer and lower the MTU (multi_buffer needs Linux 6.6)",
+                ),
                 Some(libc::EINVAL) => OpenError::new(
                     format!("'{name}' has no queue {queue}, or its driver does not support af_xdp"),
                     "list its queues with 'ethtool -l', or use kind = \"af_packet\"",
@@ -234,12 +248,13 @@ impl Socket {
         }
     }
 
-    /// Receives up to `into.len()` frames; their buffers belong to the caller again.
+    /// Receives up to `into.len()` frames or parts; their buffers belong to the caller again.
     #[inline]
     pub fn receive(&mut self, into: &mut [Desc]) -> usize {
         let mut count = 0;
         for (to, desc) in into.iter_mut().zip(std::iter::from_fn(|| self.rx.take())) {
-            *to = Desc { addr: desc.addr, len: desc.len };
+            let continues = desc.options & XDP_PKT_CONTD != 0;
+            *to = Desc { addr: desc.addr, len: desc.len, continues };
             count += 1;
         }
         if count > 0 {
@@ -259,8 +274,9 @@ impl Socket {
     #[inline]
     pub fn transmit(&mut self, frames: &[Desc]) {
         let room = self.tx_room();
-        for Desc { addr, len } in frames.iter().take(room) {
-            self.tx.put(RawDesc { addr: *addr, len: *len, options: 0 });
+        for &Desc { addr, len, continues } in frames.iter().take(room) {
+            let options = if continues { XDP_PKT_CONTD } else { 0 };
+            self.tx.put(RawDesc { addr, len, options });
         }
         self.tx.submit();
     }

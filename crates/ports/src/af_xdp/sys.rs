@@ -296,8 +296,20 @@ pub(crate) enum Purpose {
     Xdp = 6,
 }
 
+/// The flag of programs that accept frames in several buffers (BPF_F_XDP_HAS_FRAGS; Linux 5.18).
+pub(super) const FRAGS: u32 = 1 << 5;
+
 /// Loads a program. The error contains the verifier's last lines.
 pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
+    load_with(purpose, 0, insns)
+}
+
+/// As [`load`], with flags (BPF_F_*).
+pub(super) fn load_with(
+    purpose: Purpose,
+    flags: u32,
+    insns: &[Insn],
+) -> Result<OwnedFd, (io::Error, String)> {
     let license: &CStr = c"MIT";
     let mut log = vec![0u8; 64 << 10];
     let mut name = [0; 16];
@@ -311,7 +323,7 @@ pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Err
         log_size: 0,
         log: 0,
         kernel: 0,
-        flags: 0,
+        flags,
         name,
         interface: 0,
         attach: if purpose == Purpose::Xdp { BPF_XDP } else { 0 },

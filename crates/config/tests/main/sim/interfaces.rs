@@ -43,6 +43,8 @@ pub(super) struct Ran {
     pub(super) calls: u64,
     pub(super) failed: u64,
     pub(super) lost: u64,
+    /// The frames that left and are longer than a buffer.
+    pub(super) long: u64,
     /// The longest time until a returned port received and its frames left.
     pub(super) slowest: Nanos,
 }
@@ -55,6 +57,15 @@ pub(super) struct Shape {
     pub(super) width: usize,
     /// Whether TAP interfaces exist before the ports are opened; otherwise the ports create them.
     pub(super) exists: bool,
+    /// Whether frames may be longer than a buffer; both ports are AF_XDP then.
+    pub(super) is_long: bool,
+}
+
+impl Shape {
+    /// The MTU that the interfaces have at first.
+    const fn mtu(self) -> u32 {
+        if self.is_long { 9000 } else { 1500 }
+    }
 }
 
 /// One case.
@@ -70,10 +81,12 @@ pub(super) struct Case {
     last: [u64; 2],
     events: u64,
     is_stalled: bool,
+    long: u64,
     slowest: Nanos,
 }
 
-fn text(rng: &mut Rng, seed: u64, Shape { kinds, width: cores, .. }: Shape) -> String {
+fn text(rng: &mut Rng, seed: u64, shape: Shape) -> String {
+    let Shape { kinds, width: cores, is_long, .. } = shape;
     // Small windows, because a short case spends most of its time on its pool.
     let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\nhold_frames = 64\n");
     let all: Vec<usize> = (0..cores).collect();
@@ -84,7 +97,7 @@ fn text(rng: &mut Rng, seed: u64, Shape { kinds, width: cores, .. }: Shape) -> S
             writeln!(text, "ring_frames = 64").unwrap();
         }
         if kind == "af_xdp" {
-            writeln!(text, "match = [\"all\"]").unwrap();
+            writeln!(text, "match = [\"all\"]\nmulti_buffer = {is_long}").unwrap();
         } else {
             // A long frame that is dropped is one drop, but several frames of the wire, which are what is counted here.
             writeln!(text, "offload = {{ uso = false }}").unwrap();
@@ -109,7 +122,9 @@ impl Case {
         let mut rng = Rng::new(seed);
         let kinds = [(); 2].map(|()| KINDS[rng.below(3) as usize]);
         let width = 1 + rng.below(2) as usize;
-        let shape = Shape { kinds, width, exists: rng.below(2) == 0 };
+        let exists = rng.below(2) == 0;
+        let is_long = kinds == ["af_xdp"; 2] && rng.below(2) == 0;
+        let shape = Shape { kinds, width, exists, is_long };
         let world = World::new(rng.bits());
         Self::open(seed, rng, shape, &world).unwrap()
     }
@@ -124,11 +139,12 @@ impl Case {
         shape: Shape,
         world: &World,
     ) -> Result<Self, String> {
-        let Shape { kinds, width, exists } = shape;
+        let Shape { kinds, width, exists, .. } = shape;
         let about = text(&mut rng, seed, shape);
         for (name, kind) in NAMES.into_iter().zip(kinds) {
             if exists || kind != "tap" {
                 world.create(name, kind == "tap", width, None);
+                world.set_mtu(name, shape.mtu());
                 world.set_up(name, true);
             }
         }
@@ -153,9 +169,22 @@ impl Case {
         let faults = Faults { stall_every: stalls, stall_ns: 20_000, ..Faults::default() };
         let sim = Sim::new(yard, rng.bits(), faults);
         let (checker, last) = (Checker::new(), [0; 2]);
-        let (events, is_stalled, slowest) = (0, false, 0);
+        let (events, is_stalled, long, slowest) = (0, false, 0, 0);
         let world = world.clone();
-        Ok(Self { rng, world, sim, checker, shape, about, said, last, events, is_stalled, slowest })
+        Ok(Self {
+            rng,
+            world,
+            sim,
+            checker,
+            shape,
+            about,
+            said,
+            last,
+            events,
+            is_stalled,
+            long,
+            slowest,
+        })
     }
 
     /// Offers a frame to port `at`.
@@ -168,6 +197,11 @@ impl Case {
         let key = if at == 0 { key } else { key.reversed() };
         let mut payload = [flow.to_be_bytes(), seq.to_be_bytes()].concat();
         payload.resize(16 + self.rng.below(120) as usize, 0x5a);
+        if self.shape.is_long && self.rng.below(3) == 0 {
+            // Bytes that show when parts are exchanged.
+            let more = 1700 + self.rng.below(7000) as usize;
+            payload.extend((0..more).map(|at| (at / 7) as u8));
+        }
         let mut frame = Build::new(&key).payload(&payload).bytes();
         if slot == 5 {
             frame.splice(12..12, [0x81, 0, 0, 7]);
@@ -208,6 +242,7 @@ impl Case {
             assert_eq!(exit, 1 - flow % 2, "frames leave by the other port");
             self.checker.leave_by(exit, flow, seq);
             self.last[exit as usize] += 1;
+            self.long += u64::from(frame.len() > 2048);
             [exit, flow, seq].into_iter().for_each(|word| self.sim.record(word));
         }
     }
@@ -215,6 +250,7 @@ impl Case {
     /// Creates the interface of port `at`.
     pub(super) fn create(&self, at: usize, index: Option<u32>) {
         self.world.create(NAMES[at], self.shape.kinds[at] == "tap", self.shape.width, index);
+        self.world.set_mtu(NAMES[at], self.shape.mtu());
     }
 
     /// Something happens to an interface.
@@ -251,7 +287,7 @@ impl Case {
             }
             10 => world.rename(name, &other),
             11 => world.rename(&other, name),
-            12 => world.set_mtu(name, [68, 100, 1500][self.rng.below(3) as usize]),
+            12 => world.set_mtu(name, [68, 100, self.shape.mtu()][self.rng.below(3) as usize]),
             13 => {
                 let mut is_on = || self.rng.below(2) == 0;
                 let (strips_tags, leaves_checksums) = (is_on(), is_on());
@@ -317,7 +353,7 @@ impl Case {
             if self.world.index(name).is_none() {
                 self.create(at, None);
             }
-            self.world.set_mtu(name, 1500);
+            self.world.set_mtu(name, self.shape.mtu());
             self.world.set_up(name, true);
         }
         self.collect();
@@ -385,7 +421,7 @@ impl Case {
         let mut verdict =
             verdict.and_then(|()| self.sim.run().map(drop).map_err(|at| at.to_string()));
         self.collect();
-        let Self { world, mut sim, mut checker, about, said, events, slowest, .. } = self;
+        let Self { world, mut sim, mut checker, about, said, events, long, slowest, .. } = self;
         let total = sim.total();
         for (reason, frames) in total.drops.iter().filter(|(why, _)| *why != DropReason::Overrun) {
             (0..frames).for_each(|_| checker.drop(reason.name()));
@@ -411,6 +447,6 @@ impl Case {
         let verdict = verdict
             .map_err(|error| format!("{error}\n{:#?}\n{total:?}\n{about}", said.lock().unwrap()));
         let (calls, failed) = (world.calls(), world.failed());
-        (Ran { total, trace, events, calls, failed, lost, slowest }, verdict)
+        (Ran { total, trace, events, calls, failed, lost, long, slowest }, verdict)
     }
 }

@@ -39,22 +39,25 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
         all.calls += ran.calls;
         all.failed += ran.failed;
         all.lost += ran.lost;
+        all.long += ran.long;
         all.slowest = all.slowest.max(ran.slowest);
     }
     let Counters { tx_frames, port_reopens, port_stalls, drops, .. } = all.total;
     flowyard_testkit::note!(
-        "{count} seeds: {} events, {} of {} calls failed; {tx_frames} frames sent, {} lost in the kernel; \
+        "{count} seeds: {} events, {} of {} calls failed; {tx_frames} frames sent, {} of them longer than a buffer; {} lost in the kernel; \
          {port_reopens} ports opened again, {port_stalls} of them stalled; received again after at most \
          {} ms; {drops:?}",
         all.events,
         all.failed,
         all.calls,
+        all.long,
         all.lost,
         all.slowest / 1_000_000
     );
     if count >= 500 {
         // Without these events, the test would not show anything.
         assert!(port_reopens > 1000 && port_stalls > 10 && all.failed > 5000 && all.lost > 100);
+        assert!(all.long > 500);
         assert!(drops.get(DropReason::PortDown) > 1000 && drops.get(DropReason::TooLong) > 100);
     }
 }
@@ -64,8 +67,12 @@ fn every_life_keeps_order_loses_nothing_and_receives_again() {
 /// core 0 opens the port again.
 fn a_tap_that_returns_to_its_place_keeps_order() {
     for seed in 0..20 {
-        let shape =
-            Shape { kinds: ["tap", KINDS[seed as usize % 3]], width: 2, exists: seed % 4 < 2 };
+        let shape = Shape {
+            kinds: ["tap", KINDS[seed as usize % 3]],
+            width: 2,
+            exists: seed % 4 < 2,
+            is_long: false,
+        };
         let world = World::new(seed);
         let mut case = Case::open(seed, Rng::new(seed), shape, &world).unwrap();
         case.run(50, 0);

@@ -6,8 +6,11 @@ use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, QueueCounts};
 use flowyard_host::Offload;
 
-/// The largest MTU of an `af_xdp` port: a frame and its headroom must fit into one page.
+/// The largest MTU of an `af_xdp` port without `multi_buffer`: a frame and its headroom must fit into one page.
 const XDP_MTU: u32 = 3758;
+
+/// The first kernel whose AF_XDP sockets have frames in several buffers.
+const MULTI_BUFFER: (u32, u32) = (6, 6);
 
 pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Finding> {
     let (name, kind) = (port.interface.as_str(), port.kind.as_str());
@@ -46,7 +49,7 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
     found.push(offloads(machine, port, is_veth));
     found.extend(queues(machine, port));
     if kind == "af_xdp" {
-        found.extend(mtu(machine, name));
+        found.extend(mtu(machine, port));
     }
     found.extend(interrupts(machine, wanted, name));
     found.extend(rp_filter(machine, name));
@@ -216,14 +219,27 @@ fn queues(machine: &dyn Machine, port: &Port) -> Option<Finding> {
     })
 }
 
-fn mtu(machine: &dyn Machine, name: &str) -> Option<Finding> {
-    let why =
-        "an XDP program without fragment support cannot be attached if a frame may exceed one page";
+fn mtu(machine: &dyn Machine, port: &Port) -> Option<Finding> {
+    let name = &port.interface;
+    let why = match port.multi_buffer {
+        true => {
+            "frames that are longer than a buffer are received in several (multi_buffer = true)"
+        }
+        false => "without multi_buffer = true, a frame must fit into one page",
+    };
     let mtu: u32 = machine.read(&format!("/sys/class/net/{name}/mtu"))?.trim().parse().ok()?;
     let found = Finding::new(&format!("mtu {name}"), mtu.to_string(), why);
+    let release = machine.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let can_join = version(&release).is_none_or(|version| version >= MULTI_BUFFER);
     Some(match mtu {
         ..=XDP_MTU => found,
-        _ => found.warn(format!("ip link set {name} mtu {XDP_MTU}")),
+        _ if port.multi_buffer && can_join => found,
+        _ if port.multi_buffer => {
+            found.problem(format!("use Linux 6.6 or newer, or: ip link set {name} mtu {XDP_MTU}"))
+        }
+        _ => found.warn(format!(
+            "write multi_buffer = true in the [[port]], or: ip link set {name} mtu {XDP_MTU}"
+        )),
     })
 }
 

@@ -108,6 +108,22 @@ fn wanted(kind: &str) -> Wanted {
     }
 }
 
+/// Frames of 9,000 bytes are in several buffers, for which the kernel must be new enough.
+#[test]
+fn frames_in_several_buffers_need_a_kernel() {
+    let mut want = wanted("af_xdp");
+    want.ports[0].multi_buffer = true;
+    let complaints = |release: &str| {
+        let machine = well()
+            .with("/sys/class/net/eth1/mtu", "9000")
+            .with("/proc/sys/kernel/osrelease", release);
+        let about = |one: &&Finding| one.about == "mtu eth1";
+        all(&machine, &want).iter().find(about).map(|one| one.level).unwrap()
+    };
+    assert_eq!(complaints("6.6.1\n"), Level::Ok);
+    assert_eq!(complaints("6.5.9\n"), Level::Problem);
+}
+
 /// Without the feature, the library is a complaint, too.
 #[test]
 fn dpdk_needs_huge_pages_and_its_own_driver() {

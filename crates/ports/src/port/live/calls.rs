@@ -73,11 +73,12 @@ pub(super) trait System: Clone + Send + Sync + 'static {
     /// Sets the TAP interface `name` up.
     fn set_up(&self, name: &str, how: tap::Settings) -> Result<Interface, OpenError>;
 
-    /// Attaches a program that redirects frames to sockets.
+    /// Attaches a program that redirects frames to sockets; with `multi_buffer` also frames in several buffers.
     fn program(
         &self,
         on: &Interface,
         rules: &Rules,
+        multi_buffer: bool,
         ahead: Option<&dyn Ahead>,
     ) -> Result<Self::Program, OpenError>;
 

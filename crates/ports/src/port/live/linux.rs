@@ -88,9 +88,10 @@ impl System for Linux {
         &self,
         on: &Interface,
         rules: &Rules,
+        multi_buffer: bool,
         ahead: Option<&dyn Ahead>,
     ) -> Result<Self::Program, OpenError> {
-        af_xdp::Program::attach(on, rules, ahead)
+        af_xdp::Program::attach(on, rules, multi_buffer, ahead)
     }
 
     fn adopt_ring(&self, fd: OwnedFd, geometry: [usize; 2]) -> io::Result<Self::Ring> {

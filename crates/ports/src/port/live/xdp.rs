@@ -6,8 +6,8 @@
 //!                                                                  in place of the next one sent
 //! ```
 //!
-//! Nothing is copied here. A transmitted frame belongs to the kernel until it is completed, but the
-//! batch needs a frame in its lane; it gets one that was completed before.
+//! Nothing is copied here, except frames that are longer than a buffer ([`assembly`]). A transmitted frame belongs to the
+//! kernel until it is completed, but the batch needs a frame in its lane; it gets one that was completed before.
 //!
 //! Invariants: a buffer is lent once and becomes a frame again once. The ledger has a bit for each
 //! lent buffer, and an address that is returned without its bit set is ignored. When the socket is
@@ -19,21 +19,23 @@
 use std::sync::{Arc, PoisonError};
 
 use crate::af_xdp::{Attached, Desc};
-use crate::live::{Interface, OpenError, State, is_down, offload};
-use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_wire::LinkType;
+use crate::live::{Interface, OpenError, State};
+use flowyard_frame::{Batch, LANES, Lanes, Nanos};
 
+mod assembly;
+mod buffers;
 mod common;
 mod ledger;
 mod open;
 
+use self::assembly::{Assembly, MOST_PARTS};
 use self::common::{Bound, Common};
 use self::ledger::Ledger;
 pub(super) use self::open::open;
 use super::calls::{Program, Socket, System};
 use super::device::{Device, HEADER, Monitor, News, refuse_all};
 use super::plan::XdpPort;
-use flowyard_pool::{LONGEST_LENDABLE, Meta, Pool};
+use flowyard_pool::{LONGEST_LENDABLE, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Descriptors, Received, refuse};
 
@@ -46,6 +48,8 @@ struct Xdp<S: System> {
     bound: Option<Bound<S>>,
     out: Ledger,
     pool: Pool,
+    /// The frame of which some parts were received.
+    assembly: Assembly,
     /// Frames for which closed sockets had no room, not yet reported.
     lost: u32,
     /// The next time to read the kernel's counters.
@@ -63,9 +67,6 @@ struct Xdp<S: System> {
 /// Time between two readings of the kernel's counters.
 const COUNT_EVERY: Nanos = 1_000_000;
 
-/// How often the kernel is woken in succession; in copy mode it takes 32 frames each time.
-const WAKES: usize = 4;
-
 impl<S: System> Xdp<S> {
     /// Opens a socket on `interface`, fills it with buffers, and redirects frames to it. `old`: as
     /// of [`Common::program`].
@@ -74,16 +75,7 @@ impl<S: System> Xdp<S> {
         interface: &Interface,
         old: Option<&Arc<S::Program>>,
     ) -> Result<(), OpenError> {
-        if interface.mtu as usize + HEADER > LONGEST_LENDABLE {
-            return Err(OpenError {
-                what: format!("'{}' has an MTU of {}", interface.name, interface.mtu),
-                fix: format!(
-                    "lower it to {} (ip link set {} mtu ...), or use kind = \"af_packet\"",
-                    LONGEST_LENDABLE - HEADER,
-                    interface.name
-                ),
-            });
-        }
+        self.check_mtu(interface)?;
         let Common { system, umem, port: XdpPort { settings, .. }, .. } = &*self.common;
         let program = self.common.program(interface, old)?;
         let socket = system.socket(interface, self.queue, umem, *settings)?;
@@ -99,6 +91,35 @@ impl<S: System> Xdp<S> {
         self.redirect(interface)?;
         self.inform(interface.is_up, interface.mtu);
         Ok(())
+    }
+
+    /// Refuses an MTU whose frames the socket cannot have.
+    fn check_mtu(&self, interface: &Interface) -> Result<(), OpenError> {
+        let joins = self.common.port.settings.multi_buffer;
+        let longest = if joins { self.longest_of_parts() } else { LONGEST_LENDABLE };
+        if interface.mtu as usize + HEADER <= longest {
+            return Ok(());
+        }
+        let (name, most) = (&interface.name, longest - HEADER);
+        let other = if joins { "larger buffer_bytes" } else { "multi_buffer = true" };
+        Err(OpenError {
+            what: format!("'{name}' has an MTU of {}", interface.mtu),
+            fix: format!(
+                "lower it to {most} (ip link set {name} mtu ...), or use {other} or kind = \"af_packet\""
+            ),
+        })
+    }
+
+    /// The longest frame that fits the parts of one frame.
+    fn longest_of_parts(&self) -> usize {
+        self.pool.longest_large().min(MOST_PARTS * self.pool.longest())
+    }
+
+    /// The longest frame that is transmitted.
+    fn longest(&self) -> usize {
+        let joins = self.common.port.settings.multi_buffer;
+        let longest = if joins { self.longest_of_parts() } else { self.pool.longest() };
+        longest.min(self.monitor.watch.mtu as usize + HEADER)
     }
 
     /// Continues with the socket and the program of another process.
@@ -154,6 +175,10 @@ impl<S: System> Xdp<S> {
         let Some(Bound { program, socket, .. }) = self.bound.take() else { return };
         program.clear(self.queue);
         drop(socket); // after this, the kernel has none of our buffers
+        if let Some(begun) = self.assembly.end() {
+            self.lost += 1;
+            self.pool.put(begun);
+        }
         for buffer in self.out.drain() {
             // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
             // once.
@@ -201,81 +226,6 @@ impl<S: System> Xdp<S> {
         }
         self.monitor.opened(bound);
     }
-
-    /// Lends buffers to the kernel for receiving, from `pool` or from our own.
-    fn fill(&mut self, pool: Option<&mut Pool>) {
-        let Some(Bound { socket, .. }) = &mut self.bound else { return };
-        let pool = pool.unwrap_or(&mut self.pool);
-        let most = self.common.port.settings.frames as usize;
-        while most - self.out.filled.min(most) >= LANES && socket.fill_room() >= LANES {
-            let (mut addrs, mut count) = ([0; LANES], 0);
-            while count < LANES
-                && let Ok(frame) = pool.take(0, Meta::default())
-            {
-                addrs[count] = pool.lend(frame);
-                self.out.set(pool.buffer_at(addrs[count]));
-                count += 1;
-            }
-            socket.fill(&addrs[..count]);
-            self.out.filled += count;
-            if count < LANES {
-                return; // the pool is empty; retried by the next call
-            }
-        }
-    }
-
-    /// Wakes the kernel for submitted frames.
-    fn wake(&mut self) {
-        let Some(Bound { socket, .. }) = &mut self.bound else { return };
-        for _ in 0..WAKES {
-            match socket.wake() {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error) => {
-                    if is_down(&error) && self.monitor.watch.is_up() {
-                        self.monitor.watch.hurry();
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Takes back all transmitted frames.
-    fn reap(&mut self) {
-        let Some(Bound { socket, .. }) = &mut self.bound else { return };
-        let mut addrs = [0; LANES];
-        loop {
-            let count = socket.complete(&mut addrs);
-            for &addr in &addrs[..count] {
-                if self.out.clear(self.pool.buffer_at(addr)) {
-                    self.out.sent = self.out.sent.saturating_sub(1);
-                    // SAFETY: the buffer's bit was set and is now cleared: it was lent once and
-                    // returns once.
-                    let frame = unsafe { self.pool.unlend_sent(addr, 0) };
-                    self.pool.put(frame);
-                }
-            }
-            if count < LANES {
-                return;
-            }
-        }
-    }
-
-    /// A replacement for a frame that is transmitted: a completed frame, or one from the pool.
-    fn spare(&mut self, len: usize) -> Option<flowyard_frame::Frame> {
-        let Some(Bound { socket, .. }) = &mut self.bound else { return None };
-        let mut addr = [0];
-        while socket.complete(&mut addr) == 1 {
-            if self.out.clear(self.pool.buffer_at(addr[0])) {
-                self.out.sent = self.out.sent.saturating_sub(1);
-                // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
-                // once.
-                return Some(unsafe { self.pool.unlend_sent(addr[0], len) });
-            }
-        }
-        self.pool.take(len, Meta::default()).ok()
-    }
 }
 
 impl<S: System> Device for Xdp<S> {
@@ -293,32 +243,19 @@ impl<S: System> Device for Xdp<S> {
         };
         let mut descs = [Desc::default(); LANES];
         let count = socket.receive(&mut descs);
-        for &Desc { addr, len } in &descs[..count] {
-            if !self.out.clear(pool.buffer_at(addr)) {
-                continue; // not lent, so it must not be accessed
-            }
-            self.out.filled = self.out.filled.saturating_sub(1);
-            let in_port = self.number;
-            let meta = Meta {
-                time: now,
-                wire_len: len,
-                in_port,
-                link: LinkType::Ethernet,
-                ..Meta::default()
-            };
-            // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
-            // once.
-            let mut frame = unsafe { pool.unlend(addr, len as usize, meta) };
-            if self.common.port.completes_checksums {
-                offload::recompute(pool.bytes_mut(&mut frame));
-            }
-            if let Err(frame) = into.push(frame, FlowKey::ZERO) {
-                pool.put(frame); // not reached: at most as many frames as lanes
-            }
-        }
         if now >= self.count_at {
             self.count_at = now + COUNT_EVERY;
             got.overrun += socket.drops().unwrap_or(0);
+        }
+        for &desc in &descs[..count] {
+            got.overrun += self.accept(desc, into, pool, now);
+        }
+        // In copy mode all parts of a frame are there at once.
+        while self.assembly.has_begun()
+            && let Some(Bound { socket, .. }) = &mut self.bound
+            && socket.receive(&mut descs[..1]) == 1
+        {
+            got.overrun += self.accept(descs[0], into, pool, now);
         }
         // Without buffers the kernel cannot deliver; the port is not stalled then.
         let is_idle = count == 0 && self.out.filled > 0;
@@ -328,8 +265,7 @@ impl<S: System> Device for Xdp<S> {
 
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, _pool: &Pool, now: Nanos) -> Lanes {
         self.attend(now);
-        let (is_ready, longest) =
-            (self.monitor.is_ready(), self.monitor.watch.mtu as usize + HEADER);
+        let (is_ready, longest) = (self.monitor.is_ready(), self.longest());
         let Some(Bound { socket, .. }) = self.bound.as_mut().filter(|_| is_ready) else {
             return refuse_all(from, lanes, DropReason::PortDown);
         };
@@ -337,8 +273,8 @@ impl<S: System> Device for Xdp<S> {
         let most = self.common.port.settings.frames as usize;
         if self.out.sent + LANES > most {
             self.reap();
-            room = room.min(most.saturating_sub(self.out.sent));
         }
+        room = room.min(most.saturating_sub(self.out.sent));
         let (mut descs, mut count) = ([Desc::default(); LANES], 0);
         for lane in lanes {
             let len = from.frames[lane].len();
@@ -350,6 +286,14 @@ impl<S: System> Device for Xdp<S> {
             }
             if count == room {
                 break;
+            }
+            if len > self.pool.longest() {
+                self.submit(&descs[..count]);
+                room -= std::mem::take(&mut count);
+                let Some(parts) = self.transmit_parts(&from.frames[lane], room) else { break };
+                room -= parts;
+                left = left.without(Lanes(1 << lane));
+                continue;
             }
             let Some(mut spare) = self.spare(len) else { break };
             let frame = &mut from.frames[lane];
@@ -363,16 +307,13 @@ impl<S: System> Device for Xdp<S> {
             };
             let addr = self.pool.lend(lent);
             self.out.set(self.pool.buffer_at(addr));
-            descs[count] = Desc { addr, len: len as u32 };
+            descs[count] = Desc { addr, len: len as u32, continues: false };
             count += 1;
             left = left.without(Lanes(1 << lane));
         }
-        if let Some(Bound { socket, .. }) = &mut self.bound {
-            socket.transmit(&descs[..count]);
-            self.out.sent += count;
-        }
+        self.submit(&descs[..count]);
         self.wake();
-        if count > 0 {
+        if left != lanes {
             self.monitor.stuck = None;
         }
         if left.is_empty() { left } else { self.monitor.later(from, left, now) }
@@ -433,20 +374,25 @@ impl<S: System> Device for Xdp<S> {
         self.is_paused = paused;
     }
 
-    /// How many of the lent buffers are to be received into and to be transmitted, and the words of the ledger.
+    /// How many of the lent buffers are to be received into and to be transmitted, whether the next part received belongs to
+    /// a frame that has begun, and the words of the ledger. A frame that has begun is lost.
     fn position(&mut self) -> Option<Vec<u64>> {
         if self.handed != Some(self.openings) || self.monitor.fresh().is_some() {
             return None; // the socket was opened again
         }
-        let mut numbers = vec![self.out.filled as u64, self.out.sent as u64];
+        let begun = self.assembly.has_begun().into();
+        let mut numbers = vec![self.out.filled as u64, self.out.sent as u64, begun];
         numbers.extend(&self.out.bits);
         Some(numbers)
     }
 
     fn go_on(&mut self, position: &[u64], pool: &mut Pool) -> bool {
-        let [filled, sent, words @ ..] = position else { return false };
+        let [filled, sent, begun, words @ ..] = position else { return false };
         let Some(Bound { socket, .. }) = &mut self.bound else { return false };
         socket.go_on();
+        if *begun != 0 {
+            self.assembly = Assembly::Discards;
+        }
         self.out = Ledger { bits: words.into(), filled: *filled as usize, sent: *sent as usize };
         let is_same = self.out.bits.len() == pool.frames().div_ceil(64);
         is_same && self.out.lent().all(|buffer| pool.claim(buffer))

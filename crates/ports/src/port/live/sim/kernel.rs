@@ -106,6 +106,7 @@ impl System for World {
         &self,
         on: &Interface,
         _rules: &Rules,
+        _multi_buffer: bool,
         _ahead: Option<&dyn Ahead>,
     ) -> Result<Self::Program, OpenError> {
         xdp::program(self, on)

@@ -17,6 +17,7 @@ pub(super) struct SocketState {
     queue: u32,
     umem: Umem,
     room: usize,
+    multi_buffer: bool,
     fill: VecDeque<u64>,
     received: VecDeque<Desc>,
     to_send: VecDeque<Desc>,
@@ -41,6 +42,26 @@ pub(in crate::port::live) struct WorldProgram {
 }
 
 impl SocketState {
+    /// The bytes of a frame, or of a part of one, that fit a chunk.
+    fn chunk_room(&self) -> usize {
+        (self.umem.chunk_bytes() - self.umem.headroom_bytes()) as usize - HEADROOM
+    }
+
+    /// Receives `frame`, in several chunks if it is longer than one. Returns whether there was room.
+    fn receive(&mut self, frame: &[u8]) -> bool {
+        let count = frame.len().div_ceil(self.chunk_room());
+        let has_room = self.received.len() + count <= self.room && self.fill.len() >= count;
+        if !has_room || count > 1 && !self.multi_buffer {
+            return false;
+        }
+        let parts: Vec<_> = frame.chunks(self.chunk_room()).zip(self.fill.drain(..count)).collect();
+        for (at, (part, addr)) in (1..).zip(parts) {
+            let desc = Desc { continues: at < count, ..self.write(addr, part) };
+            self.received.push_back(desc);
+        }
+        true
+    }
+
     /// Writes `frame` into the chunk at `addr`, which the port has lent.
     fn write(&self, addr: u64, frame: &[u8]) -> Desc {
         let chunk = u64::from(self.umem.chunk_bytes());
@@ -53,7 +74,7 @@ impl SocketState {
             let to = (self.umem.address() + at) as *mut u8;
             std::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());
         }
-        Desc { addr: at, len: frame.len() as u32 }
+        Desc { addr: at, len: frame.len() as u32, continues: false }
     }
 
     /// The bytes of a submitted frame.
@@ -79,18 +100,11 @@ impl State {
         if socket.on != Some(device) || socket.queue != queue {
             return Offered::Nobody;
         }
-        let addr = if socket.received.len() < socket.room { socket.fill.pop_front() } else { None };
-        match addr {
-            Some(addr) => {
-                let desc = socket.write(addr, frame);
-                socket.received.push_back(desc);
-                Offered::Waits
-            }
-            None => {
-                socket.dropped += 1;
-                Offered::Overrun
-            }
+        if socket.receive(frame) {
+            return Offered::Waits;
         }
+        socket.dropped += 1;
+        Offered::Overrun
     }
 }
 
@@ -127,6 +141,7 @@ pub(super) fn socket(
         queue,
         umem: umem.clone(),
         room: how.frames as usize,
+        multi_buffer: how.multi_buffer,
         fill: VecDeque::new(),
         received: VecDeque::new(),
         to_send: VecDeque::new(),
@@ -210,10 +225,15 @@ impl calls::Socket for WorldSocket {
             Err(error) if crate::live::is_full(&error) => return Ok(socket.to_send.len() as u32),
             result => result?,
         }
-        for _ in 0..socket.to_send.len().min(32) {
-            let Some(desc) = socket.to_send.pop_front() else { break };
-            sent.push((name.clone(), socket.read(desc)));
-            socket.completed.push_back(desc.addr);
+        for _ in 0..32 {
+            let Some(parts) = socket.to_send.iter().position(|desc| !desc.continues) else { break };
+            let parts: Vec<_> = socket.to_send.drain(..=parts).collect();
+            assert!(
+                parts.len() == 1 || socket.multi_buffer,
+                "a frame in parts on a socket without"
+            );
+            sent.push((name.clone(), parts.iter().flat_map(|part| socket.read(*part)).collect()));
+            socket.completed.extend(parts.iter().map(|part| part.addr));
         }
         Ok(socket.to_send.len() as u32)
     }
@@ -236,8 +256,11 @@ impl Drop for WorldSocket {
     fn drop(&mut self) {
         let mut state = self.world.state();
         if let Some(socket) = state.sockets.remove(&self.number) {
-            state.abandoned += socket.received.len() as u64;
-            state.lost += socket.to_send.len() as u64;
+            // A frame is counted with its last part.
+            let frames =
+                |descs: &VecDeque<Desc>| descs.iter().filter(|desc| !desc.continues).count() as u64;
+            state.abandoned += frames(&socket.received);
+            state.lost += frames(&socket.to_send);
             state.uncounted += u64::from(socket.dropped);
         }
         for program in state.programs.values_mut() {

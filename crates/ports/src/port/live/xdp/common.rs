@@ -38,6 +38,7 @@ impl<S: System> Common<S> {
         let program = Arc::new(self.system.program(
             interface,
             &self.port.rules,
+            self.port.settings.multi_buffer,
             self.port.ahead.as_deref(),
         )?);
         *held = Some(Arc::clone(&program));

@@ -7,6 +7,7 @@ use super::super::device::{Place, Shared};
 use super::super::inherit::Inherited;
 use super::super::plan::XdpPort;
 use super::Xdp;
+use super::assembly::Assembly;
 use super::common::Common;
 use super::ledger::Ledger;
 use crate::af_xdp::Rules;
@@ -46,6 +47,7 @@ pub(in crate::port::live) fn open<S: System>(
                 sent: 0,
             },
             pool: place.pool.share(),
+            assembly: Assembly::default(),
             lost: 0,
             count_at: 0,
             is_stopped: false,
