@@ -49,6 +49,10 @@ const STEPS: [(&str, Step); 21] = [
     ("guest", live::guest),
 ];
 
+/// The seconds after which tests that have not ended are killed. On two processors that build other steps meanwhile, those
+/// of a step take up to 15 minutes.
+const HANG: &str = "2400";
+
 /// Environment of every command of every step. The programs built here run once, so building them
 /// fast matters more than their speed: no debug information, no optimisation across crates.
 const ENVIRONMENT: [(&str, &str); 10] = [
@@ -160,6 +164,17 @@ impl Ci {
     fn cargo(&self, args: &str) -> Command {
         let mut command = self.command("cargo");
         command.args(args.split_whitespace());
+        command
+    }
+
+    /// As [`Ci::cargo`], for tests of which one may hang: they are killed after [`HANG`] seconds, and what they printed
+    /// names the test.
+    fn limited_cargo(&self, args: &str) -> Command {
+        if !crate::shell::in_path("timeout") {
+            return self.cargo(args);
+        }
+        let mut command = self.command("timeout");
+        command.args([HANG, "cargo"]).args(args.split_whitespace());
         command
     }
 

@@ -19,10 +19,6 @@ use crate::shell::{self, run, say, tee};
 /// The programs that a live test may run.
 const TOOLS: [&str; 5] = ["ip", "ethtool", "ping", "nstat", "ss"];
 
-/// The seconds after which live tests that have not ended are killed, because one of them hangs. On two processors that
-/// build other steps meanwhile they take ten minutes.
-const HANG: &str = "2400";
-
 /// The steps of this module, run by another process beside the other steps. It ends with this value.
 pub(super) struct Beside {
     process: Child,
@@ -124,8 +120,7 @@ pub(super) fn guest(ci: &mut Ci) -> Result<()> {
 
 /// Runs `cargo` with these arguments, and the tests that need interfaces.
 fn live_tests(ci: &mut Ci, arguments: &str) -> Result<()> {
-    let mut command = ci.command("timeout");
-    command.args([HANG, "cargo"]).args(arguments.split(' '));
+    let mut command = ci.limited_cargo(arguments);
     command.args(["--", "--nocapture", "--test-threads", "1"]);
     command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;

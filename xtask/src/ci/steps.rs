@@ -35,7 +35,7 @@ pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
 /// reason which `.ci/expected-ignored` does not list, or not for this machine, fails the step.
 pub(super) fn tests(ci: &mut Ci) -> Result<()> {
     let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
-    let printed = tee(ci.cargo("test --workspace").env("FLOWYARD_LIVE", "0"))?;
+    let printed = tee(ci.limited_cargo("test --workspace").env("FLOWYARD_LIVE", "0"))?;
     let totals = Totals::read(&printed.text);
     say(&totals.to_string());
     let (machine, mut unexpected) = (Machine::here(), 0);
