@@ -9,10 +9,12 @@ use crate::calibrate::Wants;
 
 mod host;
 pub(crate) mod lookup;
+mod switch;
 mod yard;
 
 /// The names of these figures, in the order of the report.
-pub const NAMES: [&str; 5] = [lookup::NAME, yard::CORES, yard::WORKERS, yard::NAME, host::NAME];
+pub const NAMES: [&str; 6] =
+    [lookup::NAME, switch::NAME, yard::CORES, yard::WORKERS, yard::NAME, host::NAME];
 
 /// Whether the figure needs the machine to itself, because it measures: nothing may run beside it. These are
 /// exactly [`NAMES`].
@@ -36,6 +38,7 @@ pub fn wants(names: &[&str]) -> Wants {
 pub fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyhow::Result<Exhibit>> {
     match name {
         lookup::NAME => Some(lookup::make(clock)),
+        switch::NAME => Some(switch::make(clock)),
         host::NAME => Some(host::make(context, clock)),
         _ => yard::make(name, context, clock),
     }
@@ -54,5 +57,5 @@ pub fn predict(name: &str, here: &Profile) -> Option<anyhow::Result<Vec<(String,
 /// Whether [`predict`] knows the figure `name`.
 #[must_use]
 pub fn predicts(name: &str) -> bool {
-    NAMES.contains(&name) && name != lookup::NAME
+    NAMES.contains(&name) && ![lookup::NAME, switch::NAME].contains(&name)
 }
