@@ -8,6 +8,7 @@
 //!  eventdev ────────> the rules of event schedulers, against DPDK's event devices and our queues
 //!  history ─────────> the record of ratios to other programs
 //!  latency ─────────> the engine under loads that do not wait for it
+//!  memcached ───────> load, live, and `flowyard run` between the hosts: latency against the offered rate
 //!  peers ───────────> rounds, and programs of DPDK in turn with the engine
 //!  tester ──────────> real ports for the test bench of `rfc2544`
 //! ```
@@ -25,7 +26,9 @@ pub mod figures;
 pub mod history;
 pub mod latency;
 pub mod live;
+mod load;
 pub mod machine;
+pub mod memcached;
 pub mod peers;
 mod rounds;
 mod stats;

@@ -15,12 +15,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 mod datagrams;
-mod load;
 pub mod order;
-mod protocol;
 pub mod requests;
 mod rig;
 pub mod survival;
+
+pub(crate) use rig::Process;
 
 /// How the frames that arrive are spread over CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -96,7 +96,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         let median = crate::stats::median(&mut values); // sorts them
         let [least, most] = [values.first(), values.last()].map(|one| one.copied().unwrap_or(0.0));
         Self { median, least, most }

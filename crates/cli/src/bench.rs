@@ -11,6 +11,7 @@ pub(crate) mod eventdev;
 pub(crate) mod generate;
 pub(crate) mod history;
 pub(crate) mod latency;
+pub(crate) mod memcached;
 pub(crate) mod methods;
 mod options;
 pub(crate) mod qualify;
@@ -67,6 +68,9 @@ enum What {
     /// Measure flowyard steer beside RPS and RFS of the kernel: requests of memcached, order, and
     /// whether connections survive
     Steer(steer::Args),
+    /// Measure memcached under loads that do not wait for it, with the kernel's steering and a yard's: latency and CPU time
+    /// against the offered rate, up to the wall
+    Memcached(memcached::Args),
     /// Compare two results of the same method, with the ratio for every frame size
     Compare(compare::Args),
     /// Rank several devices by throughput, or report that their difference is not significant
@@ -88,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Generate(args) => generate::run(args),
         What::Rfc2889(args) => rfc2889::run(args),
         What::Steer(args) => steer::run(args),
+        What::Memcached(args) => memcached::run(args),
         What::Rank(args) => rank::run(args),
         What::Compare(args) => compare::run(args),
     }

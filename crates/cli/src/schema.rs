@@ -45,7 +45,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 73] = [
+const ALL: [Printed; 74] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -126,6 +126,11 @@ const ALL: [Printed; 73] = [
         "bench-steer-survival",
         bench::steer::SURVIVAL,
         document::<flowyard_bench::steer::survival::Results>,
+    ),
+    row(
+        "bench-memcached",
+        bench::memcached::SCHEMA,
+        document::<flowyard_bench::memcached::Results>,
     ),
     row("nic", nic::SCHEMA, document::<nic::Report<'_>>),
     row("nic-keys", nic::KEYS, document::<nic::Keys>),

@@ -52,6 +52,15 @@ impl Net {
         Ok(())
     }
 
+    /// Connects the namespace with `other` by a veth; both ends are up.
+    fn veth(&self, here: &str, other: &Self, there: &str) -> anyhow::Result<()> {
+        let peer = other.holder.id();
+        self.sh(&format!(
+            "ip link add {here} type veth peer name {there} netns {peer} && ip link set {here} up"
+        ))?;
+        other.sh(&format!("ip link set {there} up"))
+    }
+
     /// A command that runs in the namespace, and is killed when the thread that starts it ends.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
@@ -106,19 +115,49 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new() -> anyhow::Result<Self> {
+        let hosts = Self::unaddressed()?;
+        hosts.address("vb")?;
+        Ok(hosts)
+    }
+
+    /// As [`Hosts::new`], but no interface of the server has an address: [`Hosts::address`] gives it to one.
+    pub(crate) fn unaddressed() -> anyhow::Result<Self> {
         let (server, clients) = (Net::new()?, Net::new()?);
-        let peer = clients.holder.id();
-        server.sh(&format!(
-            "ip link add vb type veth peer name va netns {peer} && \
-             ip addr add {SERVER}/24 dev vb && ip link set vb up"
-        ))?;
-        clients.sh("ip addr add 10.9.0.2/24 dev va && ip link set va up")?;
+        server.veth("vb", &clients, "va")?;
+        clients.sh("ip addr add 10.9.0.2/24 dev va")?;
         Ok(Self { server, clients })
+    }
+
+    /// As [`Hosts::new`], but the hosts reach each other only through a third namespace, which is returned too, with
+    /// the interfaces `vc` to the server and `vd` to the clients.
+    pub(crate) fn apart() -> anyhow::Result<(Self, Net)> {
+        let (server, between, clients) = (Net::new()?, Net::new()?, Net::new()?);
+        server.veth("vb", &between, "vc")?;
+        clients.veth("va", &between, "vd")?;
+        clients.sh("ip addr add 10.9.0.2/24 dev va")?;
+        let hosts = Self { server, clients };
+        hosts.address("vb")?;
+        Ok((hosts, between))
+    }
+
+    /// Gives the server's address to its interface `name`, and sets it up.
+    pub(crate) fn address(&self, name: &str) -> anyhow::Result<()> {
+        self.server.sh(&format!("ip addr add {SERVER}/24 dev {name} && ip link set {name} up"))
     }
 
     /// Opens `count` connections from the clients to `port` of the server.
     pub(crate) fn connect(&self, port: u16, count: usize) -> anyhow::Result<Vec<TcpStream>> {
-        self.clients.within(|| {
+        self.connect_from(&self.clients, port, count)
+    }
+
+    /// Opens `count` connections from a host to `port` of the server.
+    pub(crate) fn connect_from(
+        &self,
+        net: &Net,
+        port: u16,
+        count: usize,
+    ) -> anyhow::Result<Vec<TcpStream>> {
+        net.within(|| {
             let to = SocketAddr::from((SERVER, port));
             let one = |_| {
                 // A server may have started its threads but not listen yet.

@@ -16,8 +16,9 @@ use anyhow::{Context, ensure};
 use flowyard_yard::Clock;
 use rustix::process::Pid;
 
-use super::rig::{Rig, pin};
+use super::rig::Rig;
 use crate::live::hosts::SERVER;
+use crate::load::clients::pin;
 
 /// The client's address.
 const CLIENT: [u8; 4] = [10, 9, 0, 2];

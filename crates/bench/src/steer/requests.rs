@@ -1,30 +1,24 @@
 //! memcached with two threads on two CPUs: the share of requests that are received on the CPU of their thread, requests
 //! per second, and latency, in closed and in open loop.
 //!
-//! Connections belong to threads: memcached assigns them in turn. Each of the two client threads has half of the
-//! connections of each server thread, so that without steering half of the requests arrive where they are served.
+//! `crate::load` has the generator.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::Barrier;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use flowyard_frame::Nanos;
 use flowyard_rfc2544::document::Machine;
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::load::{Conn, Pace, Plan, Tally, drive};
-use super::protocol::{KEYS, Protocol, set};
-use super::rig::{Rig, pin};
+use super::rig::Rig;
 use super::{Frames, Spread, Way};
-use crate::live::hosts::SERVER;
-use crate::live::memcached::Server;
 use crate::live::quiet::Others;
+use crate::load::clients::{Clients, PORT, server};
+use crate::load::protocol::{Protocol, Records};
+use crate::load::{Pace, Tally};
 use crate::machine::Before;
 
 /// What to measure.
@@ -116,11 +110,10 @@ struct Round {
     others: f64,
 }
 
-const PORT: u16 = 11_211;
-/// Threads of the server, and of the clients.
-const THREADS: usize = 2;
-/// Warming up, as a share of a measurement.
-const WARM: f64 = 0.25;
+/// The records in memcached.
+const RECORDS: Records = Records { keys: 1000, key_bytes: 9, value_bytes: 100 };
+/// The memory of memcached, more than the records need.
+const MEGABYTES: u64 = 64;
 /// How long answers are waited for after the last request.
 const PATIENCE: Nanos = 5_000_000_000;
 
@@ -206,106 +199,18 @@ fn run(
 ) -> anyhow::Result<Round> {
     let rig = Rig::new(job.program)?;
     let steering = rig.steer(way)?;
-    let (address, port, most) = (SERVER.to_string(), PORT.to_string(), job.connections + 64);
-    let most = most.to_string();
-    let arguments = ["-u", "nobody", "-l", &address, "-U", "0", "-p", &port, "-c", &most];
-    let server = rig.hosts.server.within(|| Server::start(&arguments, THREADS))?;
-    for ((thread, _), cpu) in server.threads.iter().zip(rig.cpus) {
-        pin(Some(*thread), cpu).with_context(|| format!("pinning a thread to CPU {cpu}"))?;
-    }
-    let mut conns = connect(job, &rig, &server)?;
+    let server = server(&rig.hosts, rig.cpus, job.connections, MEGABYTES)?;
+    let mut clients = Clients::connect(&rig.hosts, &server, rig.cpus, job.connections, RECORDS)?;
+    RECORDS.store(rig.hosts.connect(PORT, 1)?.remove(0), 0..RECORDS.keys)?;
     let others = Others::from(Some(server.child.id()));
-    let mut both =
-        [Some(Pace::Closed), offered.map(Pace::Open)].into_iter().flatten().map(|pace| {
-            let tally = pass(job, pace, &mut conns, rig.cpus, seed, clock)?;
-            ensure!(
-                tally.unanswered == 0 && tally.broken.is_empty(),
-                "{} of {} requests were not answered {}",
-                tally.unanswered,
-                tally.requests,
-                tally.broken.first().map_or("in time", String::as_str)
-            );
-            Ok(tally)
-        });
+    let protocol = Protocol::Memcached { records: RECORDS, sets: job.sets };
+    let mut both = [Some(Pace::Closed), offered.map(Pace::Open)]
+        .into_iter()
+        .flatten()
+        .map(|pace| clients.run(protocol, pace, job.time, PATIENCE, seed, clock));
     let closed = both.next().context("no load")??;
     let open = both.next().transpose()?;
     drop(both);
     let others = others.share();
     Ok(Round { closed, open, frames: steering.end()?, others })
-}
-
-/// Stores keys.
-fn store(mut stream: &TcpStream, keys: Range<u64>) -> anyhow::Result<()> {
-    let mut stored = vec![0; (keys.end - keys.start) as usize * b"STORED\r\n".len()];
-    let mut all = Vec::new();
-    keys.for_each(|key| set(key, &mut all));
-    stream.write_all(&all).context("storing keys in memcached")?;
-    stream.read_exact(&mut stored).context("storing keys in memcached")
-}
-
-/// The connections of each client thread. memcached assigns connections to its threads in turn.
-fn connect(job: &Job<'_>, rig: &Rig, server: &Server) -> anyhow::Result<[Vec<Conn>; THREADS]> {
-    let streams = rig.hosts.connect(PORT, job.connections)?;
-    // Each connection has been given to a thread when it has been answered.
-    for (key, stream) in (0..).zip(&streams) {
-        store(stream, key % KEYS..key % KEYS + 1)?;
-    }
-    streams.first().map_or(Ok(()), |stream| store(stream, 0..KEYS))?;
-    let mut sockets = server.sockets()?;
-    let mut conns = [Vec::new(), Vec::new()];
-    let mut of_thread = [0; THREADS];
-    for stream in streams {
-        let (socket, thread) = sockets
-            .remove(&stream.local_addr()?)
-            .context("memcached has no socket for a connection")?;
-        let client = of_thread[thread] % THREADS;
-        of_thread[thread] += 1;
-        conns[client].push(Conn::new(stream, Some((socket, rig.cpus[thread])))?);
-    }
-    Ok(conns)
-}
-
-/// One load, by a client thread on each CPU.
-fn pass(
-    job: &Job<'_>,
-    pace: Pace,
-    conns: &mut [Vec<Conn>; THREADS],
-    cpus: [usize; 2],
-    seed: u64,
-    clock: &Clock,
-) -> anyhow::Result<Tally> {
-    let time = job.time.as_nanos() as Nanos;
-    let pace = match pace {
-        Pace::Closed => Pace::Closed,
-        Pace::Open(rate) => Pace::Open(rate / THREADS as f64),
-    };
-    let barrier = Barrier::new(THREADS);
-    let client = |at: usize, conns: &mut Vec<Conn>| {
-        let ready = pin(None, cpus[at]);
-        // The default would let each sleep take 50 us longer.
-        let slack = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));
-        barrier.wait();
-        ready.and(slack).context("preparing a client thread")?;
-        let from = clock() + (time as f64 * WARM) as Nanos;
-        let plan = Plan {
-            protocol: Protocol::Memcached { sets: job.sets },
-            pace,
-            from,
-            until: from + time,
-            patience: PATIENCE,
-            seed: seed * THREADS as u64 + at as u64,
-        };
-        drive(conns, &plan, clock)
-    };
-    let client = &client;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..).zip(conns).map(|(at, conns)| scope.spawn(move || client(at, conns))).collect();
-        let mut all = Tally::default();
-        for thread in threads {
-            let one = thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))??;
-            all.add(&one);
-        }
-        Ok(all)
-    })
 }

@@ -8,10 +8,10 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::CpuSet;
 
 use super::{Frames, Way};
 use crate::live::hosts::{FlowTable, Hosts};
+use crate::load::clients::cpus;
 
 /// The server's interface.
 pub(super) const INTERFACE: &str = "vb";
@@ -72,17 +72,6 @@ impl Rig {
     }
 }
 
-/// The first two CPUs that this process may use.
-fn cpus() -> anyhow::Result<[usize; 2]> {
-    let set = rustix::thread::sched_getaffinity(None)?;
-    // The mask of RPS is written as one word.
-    let mut all = (0..32).filter(|cpu| set.is_set(*cpu));
-    match (all.next(), all.next()) {
-        (Some(first), Some(second)) => Ok([first, second]),
-        _ => anyhow::bail!("two of the CPUs 0 to 31 are needed; see taskset"),
-    }
-}
-
 /// A way of steering that is in force.
 pub(super) struct Steering {
     _table: Option<FlowTable>,
@@ -133,7 +122,7 @@ impl Daemon {
 }
 
 /// A process, killed when this is dropped.
-pub(super) struct Process(pub(super) Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
     pub(super) fn start(command: &mut Command) -> anyhow::Result<Self> {
@@ -164,11 +153,4 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _gone = (self.0.kill(), self.0.wait());
     }
-}
-
-/// Pins a thread to `cpu`.
-pub(super) fn pin(thread: Option<Pid>, cpu: usize) -> rustix::io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(thread, &set)
 }

@@ -17,10 +17,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::datagrams::Flows;
-use super::load::{Conn, Pace, Plan, Tally, drive};
-use super::protocol::Protocol;
-use super::rig::{Daemon, INTERFACE, Process, Rig, pin};
+use super::rig::{Daemon, INTERFACE, Process, Rig};
 use crate::live::hosts::SERVER;
+use crate::load::clients::pin;
+use crate::load::protocol::Protocol;
+use crate::load::{Conn, Pace, Plan, Tally, drive};
 use crate::machine::Before;
 
 /// What to do.

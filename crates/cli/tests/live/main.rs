@@ -8,6 +8,7 @@
 
 mod balance;
 mod bench;
+mod bench_memcached;
 mod bench_steer;
 mod host;
 mod run;
@@ -30,6 +31,9 @@ flowyard_testkit::tests! {
     mod bench_steer needs [
         LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("memcached"), Need::Program("nginx"), Need::Program("iperf3"),
         Need::Program("setpriv"),
+    ],
+    mod bench_memcached needs [
+        LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("memcached"), Need::Program("setpriv"),
     ],
     mod steer needs [LIVE, NAMESPACES, IP, ETHTOOL, Need::Program("nsenter"), Need::Program("unshare")],
 }

@@ -82,3 +82,18 @@ fn gain_is_linear_until_an_end_is_the_limit() {
     let delivered = ours(&mice, "mice, elephant on their core: delivered, %");
     assert!((delivered / (100.0 * 22.0 / 7.0 / 148.81) - 1.0).abs() < 0.02, "{delivered}");
 }
+
+/// The controls of the memcached figure: the number of queues alone explains most of the gain of ATR, and without it ATR
+/// is slower than a hash over more queues.
+#[test]
+fn most_of_the_gain_of_atr_is_the_number_of_its_queues() {
+    let figure = figure("fdir-memcached");
+    let peak = |name: &str| ours(&figure, &format!("{name}: most responses"));
+    assert!(peak("control: Flow Director ATR, 8 queues") < peak("16 queues by RSS"));
+    assert!(peak("control: RSS, 32 queues") < peak("X520, Flow Director ATR"));
+    for both in ["RSS", "ATR"] {
+        let row = format!("of the gain of ATR: 32 instead of 8 queues, both with {both}, %");
+        let share = ours(&figure, &row);
+        assert!((65.0..90.0).contains(&share), "{row}: {share}");
+    }
+}

@@ -4,6 +4,8 @@
 //! In open loop, a request that is sent late keeps the time at which it was due, so that a pause of the server, or of this
 //! thread, is in the latency of each request that was due meanwhile (no coordinated omission).
 //!
+//! Nothing is allocated for a request: the queue and the buffers of a connection grow to its longest backlog, and stay.
+//!
 //! Thread-safety: a connection belongs to one thread.
 
 use std::collections::VecDeque;
@@ -18,14 +20,18 @@ use flowyard_yard::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::OwnedFd;
 
-use super::protocol::{Asked, Protocol};
 use crate::latency::schedule::Schedule;
+
+pub(crate) mod clients;
+pub(crate) mod protocol;
+
+use protocol::{Asked, Protocol};
 
 /// After one of CHECKED answers, the CPU that received the last segment is asked for.
 const CHECKED: u64 = 16;
 
 /// A connection: the client's end.
-pub(super) struct Conn {
+pub(crate) struct Conn {
     stream: TcpStream,
     /// The server's socket, and the CPU of the thread that serves it.
     server: Option<(OwnedFd, usize)>,
@@ -37,9 +43,10 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(stream: TcpStream, server: Option<(OwnedFd, usize)>) -> anyhow::Result<Self> {
+    pub(crate) fn new(stream: TcpStream, server: Option<(OwnedFd, usize)>) -> anyhow::Result<Self> {
         stream.set_nonblocking(true)?;
-        let (asked, output, input) = (VecDeque::new(), Vec::new(), Vec::new());
+        let asked = VecDeque::with_capacity(256);
+        let (output, input) = (Vec::with_capacity(1 << 14), Vec::with_capacity(1 << 16));
         Ok(Self { stream, server, asked, output, input, is_broken: false })
     }
 
@@ -63,7 +70,7 @@ impl Conn {
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pace {
+pub(crate) enum Pace {
     /// One on each connection; the next after the answer.
     Closed,
     /// Requests per second, at random times, each on a random connection.
@@ -72,41 +79,49 @@ pub(super) enum Pace {
 
 /// The times of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) protocol: Protocol,
-    pub(super) pace: Pace,
+pub(crate) struct Plan {
+    pub(crate) protocol: Protocol,
+    pub(crate) pace: Pace,
     /// Requests before this time warm up.
-    pub(super) from: Nanos,
+    pub(crate) from: Nanos,
     /// The last request is sent then.
-    pub(super) until: Nanos,
+    pub(crate) until: Nanos,
     /// So long after it, requests without an answer are given up.
-    pub(super) patience: Nanos,
-    pub(super) seed: u64,
+    pub(crate) patience: Nanos,
+    pub(crate) seed: u64,
 }
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Answers between `from` and `until`.
-    pub(super) answers: u64,
-    /// All requests, and those without an answer.
-    pub(super) requests: u64,
-    pub(super) unanswered: u64,
+    pub(crate) answers: u64,
+    /// All requests; those that got their answer, which is verified; those that got none.
+    pub(crate) requests: u64,
+    pub(crate) answered: u64,
+    pub(crate) unanswered: u64,
+    /// Of the requests, those that store a value.
+    pub(crate) sets: u64,
+    /// Requests that were due between `from` and `until`.
+    pub(crate) due: u64,
     /// Of `checked` answers, those whose request was received on the CPU of its thread.
-    pub(super) local: u64,
-    pub(super) checked: u64,
+    pub(crate) local: u64,
+    pub(crate) checked: u64,
     /// From the time at which a request was due to its answer.
-    pub(super) latency: Recorder,
+    pub(crate) latency: Recorder,
     /// From the time at which a request was due until it was sent: by this generator alone.
-    pub(super) lateness: Recorder,
+    pub(crate) lateness: Recorder,
     /// Why connections ended.
-    pub(super) broken: Vec<String>,
+    pub(crate) broken: Vec<String>,
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.answers += other.answers;
         self.requests += other.requests;
+        self.answered += other.answered;
+        self.sets += other.sets;
+        self.due += other.due;
         self.unanswered += other.unanswered;
         self.local += other.local;
         self.checked += other.checked;
@@ -120,7 +135,7 @@ impl Tally {
 ///
 /// # Errors
 /// When the system refuses epoll. A connection that ends is in the tally.
-pub(super) fn drive(conns: &mut [Conn], plan: &Plan, clock: &Clock) -> anyhow::Result<Tally> {
+pub(crate) fn drive(conns: &mut [Conn], plan: &Plan, clock: &Clock) -> anyhow::Result<Tally> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
     for (at, conn) in (0..).zip(&*conns) {
         let data = epoll::EventData::new_u64(at);
@@ -132,11 +147,15 @@ pub(super) fn drive(conns: &mut [Conn], plan: &Plan, clock: &Clock) -> anyhow::R
         Pace::Open(rate) => Some(Schedule::new(rate, plan.seed)),
     };
     let rng = Rng::new(plan.seed);
-    let tally = Tally::default();
-    let mut run = Run { conns, plan, clock, rng, tally, epoll, started, schedule, due: 0 };
+    let (tally, scratch) = (Tally::default(), Vec::with_capacity(1 << 12));
+    let mut run = Run { conns, plan, clock, rng, tally, epoll, started, schedule, due: 0, scratch };
     run.all()?;
     for conn in &mut *run.conns {
         run.tally.unanswered += conn.asked.len() as u64;
+        if conn.asked.is_empty() && !conn.input.is_empty() {
+            let more = conn.input.len();
+            run.tally.broken.push(format!("{more} bytes came that nothing was asked for"));
+        }
     }
     Ok(run.tally)
 }
@@ -152,6 +171,8 @@ struct Run<'a> {
     schedule: Option<Schedule>,
     /// When the next request is due, in open loop.
     due: Nanos,
+    /// For the answers that are expected.
+    scratch: Vec<u8>,
 }
 
 impl Run<'_> {
@@ -223,11 +244,13 @@ impl Run<'_> {
     fn ask(&mut self, at: usize, due: Nanos) {
         let conn = &mut self.conns[at];
         self.tally.requests += 1;
+        self.tally.due += u64::from((self.plan.from..self.plan.until).contains(&due));
         if conn.is_broken {
             self.tally.unanswered += 1;
             return;
         }
         let asked = self.plan.protocol.ask(&mut self.rng, &mut conn.output);
+        self.tally.sets += u64::from(asked == Asked::Set);
         conn.asked.push_back((due, asked));
         let flushed = conn.flush();
         if due >= self.plan.from {
@@ -250,10 +273,13 @@ impl Run<'_> {
         let now = (self.clock)();
         let mut used = 0;
         while let Some((due, asked)) = conn.asked.front().copied() {
-            let Some(length) = asked.answered(&conn.input[used..])? else { break };
+            let plan = self.plan;
+            let rest = &conn.input[used..];
+            let length = plan.protocol.answered(asked, rest, &mut self.scratch)?;
+            let Some(length) = length else { break };
             used += length;
             conn.asked.pop_front();
-            let plan = self.plan;
+            self.tally.answered += 1;
             self.tally.answers += u64::from((plan.from..plan.until).contains(&now));
             if due < plan.from {
                 continue;
@@ -292,7 +318,10 @@ mod tests {
 
     use rustix::time::{ClockId, clock_gettime};
 
+    use super::protocol::Records;
     use super::*;
+
+    const RECORDS: Records = Records { keys: 1000, key_bytes: 9, value_bytes: 100 };
 
     fn clock() -> Clock {
         Arc::new(|| {
@@ -310,7 +339,7 @@ mod tests {
             let (mut socket, _) = listener.accept().unwrap();
             let (mut bytes, mut got, mut sent) = (vec![0; 1 << 16], 0, 0);
             let mut request = Vec::new();
-            super::super::protocol::set(0, &mut request);
+            RECORDS.set(0, &mut request);
             let mut pauses = Some(pause);
             loop {
                 match socket.read(&mut bytes) {
@@ -334,7 +363,8 @@ mod tests {
     fn plan(pace: Pace, clock: &Clock) -> Plan {
         let from = clock();
         let (until, patience) = (from + 400_000_000, 20_000_000_000);
-        Plan { protocol: Protocol::Memcached { sets: 1.0 }, pace, from, until, patience, seed: 1 }
+        let protocol = Protocol::Memcached { records: RECORDS, sets: 1.0 };
+        Plan { protocol, pace, from, until, patience, seed: 1 }
     }
 
     /// The pause is in the latency of each request that was due meanwhile, which is at least a quarter of all; had the
@@ -350,7 +380,7 @@ mod tests {
         let latency = tally.latency.finish();
         assert_eq!((tally.unanswered, tally.broken.len()), (0, 0));
         assert!((300..500).contains(&tally.requests), "{tally:?}");
-        assert_eq!(latency.count, tally.requests);
+        assert_eq!((latency.count, tally.answered), (tally.requests, tally.requests));
         let late = latency.curve.iter().find(|(share, _)| *share == 0.75).unwrap().1;
         assert!(late > 50_000_000, "a quarter of the requests waited longer than {late} ns");
     }
@@ -377,5 +407,27 @@ mod tests {
         let tally = drive(&mut conns, &plan(Pace::Open(1000.0), &clock), &clock).unwrap();
         assert_eq!(tally.broken.len(), 1, "{tally:?}");
         assert_eq!((tally.answers, tally.unanswered), (0, tally.requests));
+    }
+
+    #[test]
+    fn an_answer_that_nothing_was_asked_for_is_reported() {
+        let clock = clock();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            RECORDS.set(0, &mut request);
+            socket.read_exact(&mut request).unwrap();
+            socket.write_all(b"STORED\r\nSTORED\r\n").unwrap(); // one segment
+            socket
+        });
+        let mut conns = [Conn::new(stream, None).unwrap()];
+        // The first request is the last.
+        let plan = Plan { until: clock(), ..plan(Pace::Closed, &clock) };
+        let tally = drive(&mut conns, &plan, &clock).unwrap();
+        drop(server.join().unwrap());
+        assert_eq!((tally.requests, tally.answered), (1, 1));
+        assert_eq!(tally.broken, ["8 bytes came that nothing was asked for"]);
     }
 }

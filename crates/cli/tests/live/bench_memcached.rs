@@ -1,0 +1,108 @@
+//! `flowyard bench memcached`: short measurements. What they conclude depends on the machine; that each request gets its
+//! answer does not.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+flowyard_testkit::tests! {
+    each_request_gets_its_answer_by_every_way,
+    without_memcached_nothing_is_measured,
+    nothing_is_left_behind,
+}
+
+fn bench(args: &[&str], path: Option<&str>) -> Output {
+    let built = env!("CARGO_BIN_EXE_flowyard").into();
+    let mut command = Command::new(std::env::var_os("FLOWYARD_BINARY").unwrap_or(built));
+    command.args(["bench", "memcached", "--quick"]).args(args).stdin(Stdio::null());
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    command.output().unwrap()
+}
+
+fn measured(args: &[&str]) -> Value {
+    let output = bench(&[args, &["--json"]].concat(), None);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "flowyard.bench-memcached/1");
+    document
+}
+
+/// Conservation: requests are answered once each, with the bytes that were stored. The command fails otherwise; the
+/// counters say so, too.
+fn each_request_gets_its_answer_by_every_way() {
+    // Any latency holds, so that each way has both rates on every machine.
+    let document = measured(&["--sets", "20", "--latency", "1h", "--keys", "2000"]);
+    let ways = document["ways"].as_array().unwrap();
+    let names: Vec<_> = ways.iter().map(|way| way["way"].as_str().unwrap()).collect();
+    let all = [
+        "none",
+        "rps",
+        "rfs",
+        "yard-hash",
+        "yard-atr",
+        "yard-rfs",
+        "tap-hash",
+        "tap-atr",
+        "tap-rfs",
+    ];
+    assert_eq!(names, all);
+    for way in ways {
+        let of = |key: &str| way[key].as_u64().unwrap();
+        assert_eq!(of("requests"), of("answered"), "{way}");
+        assert!(of("sets") > 0 && of("sets") < of("requests"), "{way}");
+        let points = way["points"].as_array().unwrap();
+        assert!(!points.is_empty(), "{way}");
+        for point in points {
+            let median = |key: &str| point[key]["median"].as_f64().unwrap();
+            let quantiles = ["p50_ns", "p99_ns", "p999_ns"].map(median);
+            assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{point}");
+            assert!((0.0..=1.0).contains(&median("local_share")), "{point}");
+        }
+    }
+}
+
+fn without_memcached_nothing_is_measured() {
+    // The other programs that the measurement needs are in a folder of links; memcached is not.
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for program in ["ip", "unshare", "nsenter", "mount", "setpriv", "ethtool"] {
+        let found = std::env::split_paths(&path).map(|at| at.join(program)).find(|at| at.is_file());
+        std::os::unix::fs::symlink(found.unwrap(), folder.path().join(program)).unwrap();
+    }
+    let output = bench(&[], Some(folder.path().to_str().unwrap()));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("memcached is missing; install the package memcached"), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+/// The processes that the measurement starts end with it, and with them its namespaces.
+fn nothing_is_left_behind() {
+    let built = env!("CARGO_BIN_EXE_flowyard").into();
+    let binary = std::env::var_os("FLOWYARD_BINARY").unwrap_or(built);
+    let args = ["bench", "memcached", "--quick", "--ways", "tap-atr", "--keys", "100", "--json"];
+    let child = Command::new(binary)
+        .args(args)
+        .env("FLOWYARD_TEST_MARK", std::process::id().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Processes inherit the environment, also those that nsenter starts.
+    let mark = format!("FLOWYARD_TEST_MARK={}", std::process::id());
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let left: Vec<_> = all
+        .filter(|process| {
+            let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        })
+        .map(|process| process.path())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
