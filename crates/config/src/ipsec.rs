@@ -96,7 +96,7 @@ impl Config {
             mtu: *ipsec.mtu.get_ref(),
             discards_unmatched: ipsec.unmatched == Unmatched::Drop,
             slack: if spreads { windows.max().unwrap_or_default() } else { 0 },
-            stamps: if spreads { self.blueprint()?.pool_frames() } else { 0 },
+            stamps: if spreads { self.blueprint()?.pool_frames() + self.large_frames() } else { 0 },
             seeds: [
                 self.secret().key("first IVs of IPsec"),
                 self.secret().key("policies of IPsec"),

@@ -177,6 +177,7 @@ impl Config {
             // The work has a free list of its own, in addition to the one for copies made at
             // completion.
             WorkKind::Switch => 96,
+            WorkKind::Ipsec if self.large_frames() > 0 => 96, // likewise, for segments
             _ => 0,
         }
     }

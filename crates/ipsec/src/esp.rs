@@ -101,7 +101,11 @@ fn udp_len(sa: &Sa) -> usize {
 /// # Errors
 /// When the packet cannot be sealed.
 pub fn plan(sa: &Sa, packet: &[u8]) -> Result<Plan, Refuse> {
-    let ip = Ip::parse(packet).ok_or(Refuse::Malformed)?;
+    plan_for(sa, Ip::parse(packet).ok_or(Refuse::Malformed)?)
+}
+
+/// As [`plan`], for a packet with this header.
+pub(crate) fn plan_for(sa: &Sa, ip: Ip) -> Result<Plan, Refuse> {
     if ip.is_fragment {
         return Err(Refuse::Fragment);
     }

@@ -2,22 +2,18 @@
 //!
 //! ```text
 //!  a frame's packet ── classify ──> open with an SA | seal for a policy | pass | drop
-//!  arrivals   look: classify ──> number: the next sequence number of an SA ──> stamp of the frame's buffer
+//!  arrivals   see `stamps`
 //! ```
 //!
-//! A stamp belongs to a buffer of the pool while its frame is in the ordered queue. Every frame that enters the queue gets
-//! one, so an old stamp is never used (`docs/decisions/0069-sequence-numbers-of-one-tunnel.md`).
-//!
 //! Invariants: SAs and policies do not change after the start. Nothing is allocated for a frame.
-//! Thread-safety: any thread. A stamp is used by the core that has the frame; the queue orders its accesses.
+//! Thread-safety: any thread.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use flowyard_frame::{Batch, FlowKey, Frag, Lanes};
-use flowyard_pool::Pool;
+use flowyard_frame::{FlowKey, Frag};
 use flowyard_wire::LinkType;
 use flowyard_wire::edit::tags;
 use flowyard_yard::{Arrivals, ControlPlane, DropReason};
@@ -26,6 +22,13 @@ use crate::esp::{self, Arrived, Kind, NAT_PORT};
 use crate::sa::{Mode, Sa, SaConfig};
 use crate::spd::{Direction, Policies, Policy, Selector, Verdict};
 use crate::suite::BadKey;
+
+mod stamps;
+mod unfinished;
+
+use stamps::Stamps;
+pub(crate) use stamps::{Run, Runs, Stamp};
+pub(crate) use unfinished::{Left, MOST, cut_of};
 
 /// The settings of a gateway.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub struct Settings {
     pub discards_unmatched: bool,
     /// The number of frames that may be on their way between cores.
     pub slack: u32,
-    /// The number of frames of the pool, if an ordered queue spreads frames over several cores.
+    /// The number of buffers of the pool, of both sizes, if an ordered queue spreads frames over several cores.
     pub stamps: usize,
     /// Random numbers: the first IV of each SA is derived from the first, the place of rules from the second.
     pub seeds: [u64; 2],
@@ -73,6 +76,12 @@ totals! {
     bypassed,
     /// ICMP errors sent because a packet exceeded the MTU of its tunnel.
     too_big_sent,
+    /// Long frames that were cut into packets, to be sealed or opened.
+    cut,
+    /// The packets of these frames.
+    segments,
+    /// Checksums that were completed before a packet was sealed or opened.
+    checksums,
 }
 
 /// What happens to a packet.
@@ -91,24 +100,6 @@ pub(crate) enum Class {
     /// It is dropped.
     Drop(DropReason),
 }
-
-/// The SA and the number of a frame, or why it has none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stamp {
-    /// The frame is not one to be sealed.
-    None,
-    /// It is sealed with this SA and number.
-    Number(usize, u64),
-    /// It is dropped.
-    Drop(DropReason),
-}
-
-/// Stamps in the first word: none, a reason behind [`DROP`], a policy behind [`POLICY`], or the number of an SA from
-/// [`FIRST`] on.
-const NONE: u64 = 0;
-const DROP: u64 = 1 << 62;
-const POLICY: u64 = 1 << 61;
-const FIRST: u64 = 1;
 
 /// The SAs and policies of a gateway.
 #[derive(Debug)]
@@ -130,8 +121,7 @@ pub struct IpsecHub {
     into_of_fragments: Policies,
     discards_unmatched: bool,
     pub(crate) mtu: usize,
-    /// By position in the pool.
-    stamps: Box<[[AtomicU64; 2]]>,
+    stamps: Stamps,
     /// Counters that belong to no SA.
     pub totals: Totals,
 }
@@ -212,7 +202,7 @@ impl IpsecHub {
             into_of_fragments: strict(false),
             discards_unmatched: settings.discards_unmatched,
             mtu: settings.mtu,
-            stamps: (0..settings.stamps).map(|_| Default::default()).collect(),
+            stamps: Stamps::new(settings.stamps),
             totals: Totals::default(),
         })
     }
@@ -293,46 +283,6 @@ impl IpsecHub {
             Some(Verdict::Discard) | None => false,
         }
     }
-
-    /// Takes a number of the first usable SA of an outbound policy. In transport mode the addresses are those of the SA.
-    pub(crate) fn take(&self, policy: usize, key: &FlowKey) -> Stamp {
-        let mut ended = None;
-        for &number in self.carriers.get(policy).map_or(&[][..], Vec::as_slice) {
-            let sa = &self.sas[number];
-            let ends = (Some(sa.config.src), Some(sa.config.dst));
-            if sa.config.mode == Mode::Transport && (key.src_ip(), key.dst_ip()) != ends {
-                continue;
-            }
-            if let Some(taken) = sa.take() {
-                return Stamp::Number(number, taken);
-            }
-            ended = Some(sa);
-        }
-        let Some(sa) = ended else { return Stamp::Drop(DropReason::NoSa) };
-        sa.counts.expired.fetch_add(1, crate::sync::Ordering::Relaxed);
-        Stamp::Drop(DropReason::SaExpired)
-    }
-
-    /// Whether frames get a stamp before they are worked on.
-    pub(crate) fn has_stamps(&self) -> bool {
-        !self.stamps.is_empty()
-    }
-
-    /// The stamp of the frame of `lane`.
-    pub(crate) fn stamp(&self, pool: &Pool, batch: &Batch, lane: usize) -> Stamp {
-        let Some(cells) = self.cells(pool, batch, lane) else { return Stamp::None };
-        let word = cells[0].load(Relaxed);
-        match word {
-            NONE => Stamp::None,
-            word if word & DROP != 0 => Stamp::Drop(DropReason::of(word as u16)),
-            word if word & POLICY != 0 => Stamp::None, // not numbered: does not occur
-            word => Stamp::Number((word - FIRST) as usize, cells[1].load(Relaxed)),
-        }
-    }
-
-    fn cells(&self, pool: &Pool, batch: &Batch, lane: usize) -> Option<&[AtomicU64; 2]> {
-        self.stamps.get(pool.position(&batch.frames[lane])?)
-    }
 }
 
 /// The IP packet of an Ethernet frame, with its offset.
@@ -344,56 +294,6 @@ pub(crate) fn packet_of(bytes: &[u8], link: LinkType) -> Result<usize, DropReaso
         Some((0x0800 | 0x86dd, l3)) => Ok(l3),
         Some(_) => Err(DropReason::NotIp),
         None => Err(DropReason::Malformed),
-    }
-}
-
-impl Arrivals for IpsecHub {
-    fn look(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
-        for lane in lanes {
-            let Some(cells) = self.cells(pool, batch, lane) else { continue };
-            let frame = &batch.frames[lane];
-            let bytes = pool.bytes(frame);
-            // Frames that are not sealed are looked at again by the core that works on them.
-            let class = packet_of(bytes, pool.meta(frame).link)
-                .map(|l3| self.classify(bytes.get(l3..).unwrap_or_default(), &batch.keys[lane]));
-            let word = match class {
-                Ok(Class::Seal(policy)) => POLICY | policy as u64,
-                _ => NONE,
-            };
-            cells[0].store(word, Relaxed);
-        }
-    }
-
-    fn number(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
-        for lane in lanes {
-            let Some(cells) = self.cells(pool, batch, lane) else { continue };
-            let word = cells[0].load(Relaxed);
-            if word & POLICY == 0 {
-                continue;
-            }
-            let word = match self.take((word & !POLICY) as usize, &batch.keys[lane]) {
-                Stamp::Number(sa, number) => {
-                    cells[1].store(number, Relaxed);
-                    sa as u64 + FIRST
-                }
-                Stamp::Drop(reason) => DROP | u64::from(reason.code()),
-                Stamp::None => NONE,
-            };
-            cells[0].store(word, Relaxed);
-        }
-    }
-
-    fn refused(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
-        // The last first: only the number that was taken last can be given back.
-        for lane in (0..batch.len()).rev().filter(|&lane| lanes.has(lane)) {
-            if let (Stamp::Number(sa, number), Some(cells)) =
-                (self.stamp(pool, batch, lane), self.cells(pool, batch, lane))
-            {
-                // If a core has taken a number since, there is a gap, which receivers accept.
-                let _gap = self.sas[sa].give_back(number);
-                cells[0].store(NONE, Relaxed);
-            }
-        }
     }
 }
 

@@ -243,11 +243,31 @@ impl Sa {
         None
     }
 
+    /// Takes up to `count` sequence numbers that follow each other. Returns the first, and how many there are; `None` if
+    /// the SA has reached a limit.
+    pub fn take_run(&self, count: u32) -> Option<(u64, u32)> {
+        if self.has_all_bytes() {
+            return None;
+        }
+        let last = self.last();
+        // At most `count`, so it fits.
+        let run = |next: u64| (last - next).saturating_add(1).min(count.into()) as u32;
+        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            (next <= last).then(|| next + u64::from(run(next)))
+        });
+        taken.ok().map(|first| (first, run(first)))
+    }
+
+    /// Gives back `count` numbers from `first` on, as [`Sa::give_back`] does.
+    pub fn give_back_run(&self, first: u64, count: u32) -> bool {
+        let after = first.wrapping_add(count.into());
+        self.next.compare_exchange(after, first, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// Gives back `number`, which was taken and not used. Returns whether the next frame gets it; otherwise a number
     /// was taken after it, and there is a gap.
     pub fn give_back(&self, number: u64) -> bool {
-        let after = number.wrapping_add(1);
-        self.next.compare_exchange(after, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.give_back_run(number, 1)
     }
 
     /// The last sequence number that was taken.

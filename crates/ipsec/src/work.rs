@@ -9,6 +9,8 @@
 //! A packet that was opened may be sealed again for another tunnel. Packets that are sealed lose one hop in front of the
 //! tunnel, and the packet of the tunnel starts with a hop limit of its own.
 //!
+//! Frames with partial checksums and frames that are to be cut: see `unfinished`.
+//!
 //! Invariants: a frame leaves or is dropped with a reason; a packet that a policy protects never leaves unprotected;
 //! nothing is allocated after the start.
 //! Thread-safety: used by one core; the hub is shared.
@@ -19,8 +21,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use flowyard_flow::parse;
 use flowyard_frame::{Batch, FlowKey, Frame, Nanos};
-use flowyard_pool::Pool;
-use flowyard_wire::{Headers, LinkType};
+use flowyard_pool::{Meta, Pool};
+use flowyard_wire::{Headers, LinkType, Offload};
 use flowyard_works::Router;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
@@ -30,6 +32,10 @@ use crate::esp::{self, Arrived, Refuse};
 use crate::hub::{Class, IpsecHub, Stamp, packet_of};
 use crate::icmp::{self, Allowance};
 use crate::sa::Mode;
+
+mod unfinished;
+
+use unfinished::Cutter;
 
 impl From<Refuse> for DropReason {
     fn from(refuse: Refuse) -> Self {
@@ -52,16 +58,19 @@ pub struct Ipsec {
     router: Router,
     allowance: Allowance,
     now: Nanos,
+    /// Made when the first long frame is to be cut.
+    cutter: Option<Box<Cutter>>,
 }
 
 impl Ipsec {
     /// The work of one core.
     #[must_use]
     pub const fn new(hub: Arc<IpsecHub>, router: Router) -> Self {
-        Self { hub, router, allowance: Allowance::new(), now: 0 }
+        Self { hub, router, allowance: Allowance::new(), now: 0, cutter: None }
     }
 
     /// Seals or opens the packet of one frame, or leaves it as it is.
+    #[inline(always)]
     fn frame(
         &mut self,
         frame: &mut Frame,
@@ -134,6 +143,7 @@ impl Ipsec {
             );
         }
         pool.truncate(frame, l3 + plan.len); // padding of Ethernet
+        forget_verdict(frame, pool);
         let is_tunnel = sa.config.mode == Mode::Tunnel;
         if is_tunnel && !esp::one_hop(&mut pool.bytes_mut(frame)[l3..]) {
             return Err(DropReason::TtlExpired);
@@ -188,12 +198,9 @@ impl Ipsec {
             return Err(DropReason::Malformed);
         }
         pool.truncate(frame, l3 + opened.len);
+        forget_verdict(frame, pool);
         set_eth_type(&mut pool.bytes_mut(frame)[..l3], opened.is_v6);
-        let bytes = pool.bytes(frame);
-        let mut inner = FlowKey::ZERO;
-        if !parse::fast(bytes, key.in_port, &mut inner) {
-            inner = parse::key(&Headers::parse(LinkType::Ethernet, bytes), bytes, key.in_port);
-        }
+        let inner = key_of(pool.bytes(frame), key.in_port);
         if !hub.may_arrive(&inner, number) {
             return Err(DropReason::Policy);
         }
@@ -203,6 +210,24 @@ impl Ipsec {
             _ => Ok(()),
         }
     }
+}
+
+/// What a port knew of the checksums of the frame is not true of the packet that was put around it, or that was in it.
+#[inline]
+fn forget_verdict(frame: &mut Frame, pool: &Pool) {
+    let meta = pool.meta(frame);
+    if meta.offload.flags != 0 {
+        pool.set_meta(frame, Meta { offload: Offload::NONE, ..meta });
+    }
+}
+
+/// The fields of an Ethernet frame.
+fn key_of(bytes: &[u8], in_port: u16) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    if !parse::fast(bytes, in_port, &mut key) {
+        key = parse::key(&Headers::parse(LinkType::Ethernet, bytes), bytes, in_port);
+    }
+    key
 }
 
 /// Writes the EtherType, which is the last field of the bytes in front of the packet.
@@ -218,6 +243,12 @@ impl Work for Ipsec {
         self.now = now;
         let stamped = self.hub.has_stamps();
         for lane in todo(batch) {
+            if !pool.meta(&batch.frames[lane]).offload.is_none() {
+                if let Err(reason) = self.unfinished(batch, lane, pool) {
+                    refuse(batch, lane, reason);
+                }
+                continue;
+            }
             let stamp = if stamped { self.hub.stamp(pool, batch, lane) } else { Stamp::None };
             let key = batch.keys[lane];
             if let Err(reason) = self.frame(&mut batch.frames[lane], &key, pool, stamp) {

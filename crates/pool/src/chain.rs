@@ -30,8 +30,10 @@ struct Chain {
     len: u16,
     /// The port that this frame leaves by.
     port: u16,
-    /// Frames that were to be tied, and found no buffer.
+    /// Frames that were to be tied, and are not there.
     missing: u16,
+    /// Why they are not: the code of a reason, for the stage that counts them.
+    why: u16,
 }
 
 /// Where a chain stands in its buffer.
@@ -57,7 +59,7 @@ impl Pool {
     pub fn tie(&self, frame: &mut Frame, mut other: Frame, port: u16) {
         let chain = self.chain(frame);
         let (off, len) = (other.off() as u16, other.len() as u16);
-        self.set_chain(&mut other, Chain { next: chain.next, off, len, port, missing: 0 });
+        self.set_chain(&mut other, Chain { next: chain.next, off, len, port, ..Chain::default() });
         self.set_chain(frame, Chain { next: other.buf(), ..chain });
     }
 
@@ -79,17 +81,17 @@ impl Pool {
         Some((whole, port))
     }
 
-    /// Says by which port `frame` itself leaves, and how many others found no buffer.
-    pub fn set_last(&self, frame: &mut Frame, port: u16, missing: u16) {
+    /// Says by which port `frame` itself leaves, and how many others are missing for the reason with this code.
+    pub fn set_last(&self, frame: &mut Frame, port: u16, (missing, why): (u16, u16)) {
         let chain = self.chain(frame);
-        self.set_chain(frame, Chain { port, missing, ..chain });
+        self.set_chain(frame, Chain { port, missing, why, ..chain });
     }
 
-    /// The port of `frame` itself; and, once, how many others found no buffer.
-    pub fn last(&self, frame: &mut Frame) -> (u16, u16) {
-        let Chain { port, missing, .. } = self.chain(frame);
-        self.set_last(frame, port, 0);
-        (port, missing)
+    /// The port of `frame` itself; and, once, how many others are missing, and the code of the reason.
+    pub fn last(&self, frame: &mut Frame) -> (u16, (u16, u16)) {
+        let Chain { port, missing, why, .. } = self.chain(frame);
+        self.set_last(frame, port, (0, 0));
+        (port, (missing, why))
     }
 
     /// Takes a frame back, and those that are tied to it.

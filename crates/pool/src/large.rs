@@ -132,6 +132,12 @@ impl Pool {
     }
 
     #[cold]
+    pub(crate) fn large_position(&self, frame: &Frame) -> Option<usize> {
+        let place = self.large.as_ref()?.arena.numbers.place(frame.buf())?;
+        Some(self.frames() + place as usize)
+    }
+
+    #[cold]
     pub(crate) fn large_room(&self, frame: &Frame) -> Option<Room> {
         self.large.as_ref()?.room(frame)
     }

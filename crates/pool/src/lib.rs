@@ -370,11 +370,15 @@ impl Pool {
         LONGEST.min((self.arena.stride - 1) * LINE) // a lendable one has more than was asked for
     }
 
-    /// The position of the frame's buffer among those of the pool, from 0; `None` if it is none of them.
+    /// The position of the frame's buffer among those of the pool, from 0: those of the second size are behind the
+    /// others. `None` if it is none of them.
     #[must_use]
     #[inline]
     pub fn position(&self, frame: &Frame) -> Option<usize> {
-        self.arena.numbers.place(frame.buf()).map(|place| place as usize)
+        match self.arena.numbers.place(frame.buf()) {
+            Some(place) => Some(place as usize),
+            None => self.large_position(frame),
+        }
     }
 
     /// How many buffers of the first size there are.

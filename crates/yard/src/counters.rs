@@ -284,7 +284,7 @@ counters! {
     /// Bytes transmitted.
     tx_bytes,
     /// Copies requested, for frames that leave by more than one port, and frames that the work makes.
-    /// Copies for which there was no buffer are also drops.
+    /// Copies that could not be made, for want of a buffer or another reason, are also drops.
     copies,
     /// Frames worked on.
     work_frames,

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
-use crate::counters::Board;
+use crate::counters::{Board, DropReason, Drops};
 use crate::places::{Place, Places};
 use flowyard_pool::{Meta, Pool};
 
@@ -47,8 +47,8 @@ struct Copier {
     /// Holds one copy on its way.
     batch: Batch,
     copies: u64,
-    /// Copies for which there was no buffer.
-    failed: u64,
+    /// Copies that could not be made, by reason: usually there was no buffer.
+    failed: Drops,
 }
 
 impl ToPorts {
@@ -57,12 +57,19 @@ impl ToPorts {
     #[must_use]
     pub fn new(places: Arc<Places>, core: u16, pool: Pool, board: Arc<Board>) -> Self {
         let keys = pool.share();
-        let copier = Copier { core, pool, board, batch: Batch::default(), copies: 0, failed: 0 };
+        let copier = Copier {
+            core,
+            pool,
+            board,
+            batch: Batch::default(),
+            copies: 0,
+            failed: Drops::default(),
+        };
         Self { places, core, pool: keys, copier: Mutex::new(copier) }
     }
 
-    /// Copies requested so far, and how many of them found no buffer.
-    pub(crate) fn copies(&self) -> (u64, u64) {
+    /// Copies requested so far, and those of them that could not be made.
+    pub(crate) fn copies(&self) -> (u64, Drops) {
         let copier = self.copier();
         (copier.copies, copier.failed)
     }
@@ -83,7 +90,7 @@ impl ToPorts {
         if !self.send(port, bytes, now) {
             let mut copier = self.copier();
             copier.count(1);
-            copier.failed += 1;
+            copier.fail(DropReason::NoBuffer);
         }
     }
 
@@ -122,6 +129,11 @@ impl Copier {
         gone
     }
 
+    /// Counts a copy that could not be made.
+    fn fail(&mut self, reason: DropReason) {
+        self.failed.add(reason.code(), 1);
+    }
+
     fn count(&mut self, copies: u64) {
         self.copies += copies;
         self.board.show_copies(self.copies);
@@ -153,7 +165,7 @@ impl Copier {
             let Some(place) = places.ports.get(usize::from(port)) else {
                 self.pool.put(other);
                 self.count(1);
-                self.failed += 1;
+                self.fail(DropReason::NoBuffer);
                 continue;
             };
             self.count(1);
@@ -164,9 +176,9 @@ impl Copier {
                 return false;
             }
         }
-        let (port, missing) = self.pool.last(&mut from.frames[lane]);
+        let (port, (missing, why)) = self.pool.last(&mut from.frames[lane]);
         self.count(missing.into());
-        self.failed += u64::from(missing);
+        self.failed.add(why, missing.into());
         from.actions[lane].to = To::Port(port);
         let place = places.ports.get(usize::from(port));
         let lanes = Lanes(1 << lane);
@@ -184,7 +196,7 @@ impl Copier {
         self.copies += 1;
         self.board.show_copies(self.copies);
         let Ok(copy) = self.pool.copy_of(&from.frames[lane]) else {
-            self.failed += 1;
+            self.fail(DropReason::NoBuffer);
             return true;
         };
         self.copies -= 1;

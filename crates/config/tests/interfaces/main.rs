@@ -4,6 +4,7 @@
 //! received is transmitted or counted as a drop with a reason. These tests run with `FLOWYARD_LIVE=1` only.
 
 mod fronted;
+mod ipsec;
 mod lives;
 mod offload;
 mod paths;
@@ -25,6 +26,7 @@ const TOOLS: [Need; 4] =
 
 flowyard_testkit::tests! {
     mod fronted needs TOOLS,
+    mod ipsec needs TOOLS,
     mod lives needs TOOLS,
     mod offload needs TOOLS,
     mod paths needs TOOLS,

@@ -48,6 +48,26 @@ fn numbers_are_taken_once_and_end_with_the_sa() {
 }
 
 #[test]
+fn a_run_ends_where_the_sa_ends() {
+    let sa = limited(Limits { hard_packets: 50, ..Limits::NONE }, 7, false);
+    assert_eq!(sa.take_run(45), Some((8, 45)));
+    assert_eq!(sa.take_run(45), Some((53, 5)));
+    assert_eq!((sa.take_run(45), sa.take(), sa.sent()), (None, None, 57));
+    // Only the numbers that were taken last can be given back.
+    assert!(!sa.give_back_run(8, 45) && sa.give_back_run(53, 5) && sa.give_back_run(8, 45));
+    assert_eq!((sa.sent(), sa.take()), (7, Some(8)));
+    let full = limited(Limits::NONE, u64::MAX - 3, true);
+    assert_eq!(
+        (full.take_run(9), full.take_run(9)),
+        (Some((u64::MAX - 2, 2)), None),
+        "numbers do not wrap around"
+    );
+    let bytes = limited(Limits { hard_bytes: 100, ..Limits::NONE }, 0, false);
+    bytes.count(100);
+    assert_eq!(bytes.take_run(2), None);
+}
+
+#[test]
 fn limits_of_bytes_end_an_sa_and_soft_limits_are_counted_once() {
     let limits =
         Limits { soft_packets: 2, soft_bytes: 250, hard_bytes: 400, hard_packets: u64::MAX };

@@ -9,6 +9,8 @@ use super::*;
 use crate::hub::Settings;
 use crate::xfrm;
 
+mod unfinished;
+
 const KEY: &str = "0x000102030405060708090a0b0c0d0e0f10111213";
 
 /// SAs in both directions, and the policies of the gateway at 192.0.2.1 or of the other one.

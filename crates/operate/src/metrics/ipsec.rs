@@ -25,7 +25,7 @@ const SA: [(&str, &str); 9] = [
 ];
 
 /// Counters that belong to no SA.
-const TOTALS: [(&str, &str); 4] = [
+const TOTALS: [(&str, &str); 7] = [
     ("keepalives", "Counts the keepalives of NAT that arrived."),
     ("ike", "Counts the messages of IKE that passed."),
     ("bypassed", "Counts the packets that passed unprotected."),
@@ -33,6 +33,9 @@ const TOTALS: [(&str, &str); 4] = [
         "too_big_sent",
         "Counts the ICMP errors that were sent because a packet exceeded the MTU of its tunnel.",
     ),
+    ("cut", "Counts the long frames that were cut into packets, to be sealed or opened."),
+    ("segments", "Counts the packets of these frames."),
+    ("checksums", "Counts the checksums that were completed before a packet was sealed or opened."),
 ];
 
 /// Writes the metrics of a gateway; none if the engine does not run one.

@@ -182,7 +182,8 @@ impl Switch {
             self.hub.count(to, true, self.core, copy.len(), now);
             pool.tie(frame, copy, to);
         }
-        pool.set_last(frame, port, u16::try_from(missing).unwrap_or(u16::MAX));
+        let missing = u16::try_from(missing).unwrap_or(u16::MAX);
+        pool.set_last(frame, port, (missing, DropReason::NoBuffer.code()));
         batch.actions[lane].to = To::CHAIN;
     }
 }

@@ -87,7 +87,7 @@ impl Bed {
                     left.push((port, self.pool.bytes(&copy).to_vec()));
                     self.pool.put(copy);
                 }
-                let (port, missing) = self.pool.last(&mut frame);
+                let (port, (missing, _)) = self.pool.last(&mut frame);
                 assert_eq!(missing, 0);
                 left.push((port, self.pool.bytes(&frame).to_vec()));
             }

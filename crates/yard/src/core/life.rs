@@ -39,7 +39,7 @@ impl Core {
         }
         let (copies, failed) = self.to_ports.copies();
         counters.copies = copies;
-        counters.drops.add(DropReason::NoBuffer.code(), failed);
+        failed.iter().for_each(|(reason, copies)| counters.drops.add(reason.code(), copies));
         for finished in self.exits.iter().map(|exit| exit.tx.finished()) {
             counters.tx_cut += finished.frames;
             counters.tx_segments += finished.segments;

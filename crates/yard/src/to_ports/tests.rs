@@ -47,6 +47,12 @@ impl Yard {
         batch.actions[lane] = Action { to, counter: 0, mark: 3 };
     }
 
+    /// Copies, and those for which there was no buffer.
+    fn copies(&self) -> (u64, u64) {
+        let (copies, failed) = self.to_ports.copies();
+        (copies, failed.get(DropReason::NoBuffer))
+    }
+
     /// The numbers of up to 32 frames that wait in the tx queue of `port`, which are then gone.
     fn sent(&mut self, port: u16) -> Vec<u8> {
         let mut batch = Batch::default();
@@ -88,7 +94,7 @@ fn copies_stand_in_the_place_of_their_original() {
     assert!(batch.frames.iter().all(|frame| frame.buf() == 0), "all handles are taken");
     assert_eq!(yard.sent(2), [0, 1, 2, 3, 5]);
     assert_eq!(yard.sent(0), [1, 4, 5]);
-    assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((2, 0), 2));
+    assert_eq!((yard.copies(), yard.board.copies()), ((2, 0), 2));
     assert!(yard.sent(1).is_empty());
 }
 
@@ -129,7 +135,7 @@ fn a_full_port_is_waited_for_by_every_order() {
         }
         assert_eq!((&first[..], &last[..]), (&[0, 2, 3, 5][..], &[1, 2, 4, 5][..]), "{order:?}");
         assert_eq!(middle, [0, 1, 2, 3, 4, 5], "{order:?}");
-        assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((8, 0), 8), "{order:?}");
+        assert_eq!((yard.copies(), yard.board.copies()), ((8, 0), 8), "{order:?}");
         let Yard { to_ports, pool, .. } = yard;
         drop(to_ports);
         assert_eq!(pool.held(), 0, "{order:?}");
@@ -145,7 +151,34 @@ fn without_a_buffer_only_the_copy_is_lost() {
     let lanes = batch.lanes();
     assert_eq!(yard.to_ports.enqueue(&mut batch, lanes), Lanes::NONE);
     assert_eq!((yard.sent(0), yard.sent(2)), (vec![], vec![1, 2]));
-    assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((2, 2), 2));
+    assert_eq!((yard.copies(), yard.board.copies()), ((2, 2), 2));
+}
+
+/// Frames that are missing in a chain count as copies and as drops with the reason of the work, once.
+#[test]
+fn what_is_missing_in_a_chain_is_counted_by_its_reason() {
+    let mut yard = yard(256);
+    let mut batch = Batch::default();
+    for number in 0..4 {
+        yard.frame(&mut batch, number, To::CHAIN);
+        let other = yard.pool.copy(&[9; 40], Meta { time: 5, ..Meta::default() }).unwrap();
+        yard.pool.tie(&mut batch.frames[usize::from(number)], other, 0);
+        let missing = (u16::from(number), DropReason::SaExpired.code());
+        yard.pool.set_last(&mut batch.frames[usize::from(number)], 1, missing);
+    }
+    let lanes = batch.lanes();
+    // Port 1 has room for two frames: the others wait, with their counts.
+    let mut left = yard.to_ports.enqueue(&mut batch, lanes);
+    assert_eq!(left.count(), 2);
+    let mut rounds = 0;
+    while !left.is_empty() {
+        assert_eq!(yard.sent(1).len(), 2);
+        left = yard.to_ports.enqueue(&mut batch, left);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 1);
+    let (copies, failed) = yard.to_ports.copies();
+    assert_eq!((copies, failed.total(), failed.get(DropReason::SaExpired)), (4 + 6, 6, 6));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use flowyard_frame::{FlowKey, proto};
 use flowyard_ipsec::IpsecHub;
 use flowyard_ports::mem::Frames;
 use flowyard_ports::port::{Collect, Pace, SourceRx};
+use flowyard_testkit::stacks::Stack;
 use flowyard_testkit::{Build, Checker, Rng};
 use flowyard_wire::LinkType;
 use flowyard_yard::Parts;
@@ -19,10 +20,14 @@ use flowyard_yard::sim::{Faults, Sim};
 
 flowyard_testkit::tests! {
     a_tunnel_over_two_cores_keeps_its_numbers_and_frames_in_order,
+    long_frames_over_two_cores_keep_their_numbers,
 }
 
 /// The bytes in front of the sequence number of a sealed frame: Ethernet, IPv4, SPI.
 const NUMBER: usize = 14 + 20 + 4;
+
+/// More than both cores can do.
+const STEADY: Pace = Pace::Rate(2e6);
 
 fn files(folder: &Path, window: u32, replaces: bool) {
     let more = if replaces { " limit: soft (INF)(packets), hard 700(packets)\n" } else { "" };
@@ -64,13 +69,13 @@ fn text(folder: &Path, policy: &str, ports: u16, full: &str) -> String {
 /// What comes out of a yard into which these frames came, and its drops.
 fn through(
     text: &str,
-    ports: Vec<Frames>,
+    (ports, pace): (Vec<Frames>, Pace),
     seed: u64,
     look: impl Fn(&IpsecHub),
 ) -> (Vec<Vec<u8>>, u64) {
     let mut parts = Parts::default();
     for (port, frames) in (0..).zip(ports) {
-        let rx = SourceRx::new(port, Box::new(frames), Pace::Rate(2e6));
+        let rx = SourceRx::new(port, Box::new(frames), pace);
         parts.rx.insert(port, Box::new(rx));
     }
     let out = Collect::default();
@@ -113,7 +118,7 @@ fn a_tunnel_over_two_cores_keeps_its_numbers_and_frames_in_order() {
         }
         let count = 2000 * u64::from(ports);
         let (sealed, dropped) =
-            through(&text(folder.path(), "out", ports, full), sent, seed, |_| {});
+            through(&text(folder.path(), "out", ports, full), (sent, STEADY), seed, |_| {});
         assert!(
             sealed.len() as u64 + dropped == count && (full == "drop" || dropped == 0),
             "seed {seed}"
@@ -139,7 +144,7 @@ fn a_tunnel_over_two_cores_keeps_its_numbers_and_frames_in_order() {
             frames.push(time, LinkType::Ethernet, frame);
         }
         let (opened, dropped) =
-            through(&text(folder.path(), "in", 1, "hold"), vec![frames], seed, |hub| {
+            through(&text(folder.path(), "in", 1, "hold"), (vec![frames], STEADY), seed, |hub| {
                 let counts = hub.sas().iter().map(|sa| sa.counts.read());
                 let refused: u64 = counts.map(|sa| sa.replayed + sa.late + sa.unauthentic).sum();
                 assert_eq!(refused, 0, "seed {seed}: nothing is refused as replayed");
@@ -151,5 +156,71 @@ fn a_tunnel_over_two_cores_keeps_its_numbers_and_frames_in_order() {
         }
         let lost = count - opened.len() as u64;
         checker.finish(lost).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+/// Ports join segments into long frames, whose packets leave in order, with numbers that follow each other.
+fn long_frames_over_two_cores_keep_their_numbers() {
+    for seed in 0..20 {
+        let replaces = seed % 2 == 0;
+        let ports = 1 + (seed % 3 == 0) as u16;
+        let folder = tempfile::tempdir().unwrap();
+        files(folder.path(), if replaces { 1 } else { 32 }, replaces);
+        let (mut checker, mut rng) = (Checker::new(), Rng::new(seed));
+        let mut sent = Vec::new();
+        for port in 0..ports {
+            let mut frames = Frames::new();
+            let mut flows: Vec<_> =
+                (0..8).map(|n| Stack { host: n + 1 + 8 * port as u8, ..Stack::tcp4() }).collect();
+            for time in 0..12_000 {
+                // Mostly the flow of the frame before.
+                if rng.below(12) == 0 {
+                    flows.rotate_left(1 + rng.below(7) as usize);
+                }
+                let flow = &mut flows[0];
+                let host = u64::from(flow.host);
+                flow.payload = vec![time as u8; 1000];
+                flow.payload[..8].copy_from_slice(&host.to_be_bytes());
+                flow.payload[8..16].copy_from_slice(&checker.enter(host).to_be_bytes());
+                frames.push(time, LinkType::Ethernet, &flow.frame());
+                (flow.seq, flow.id) = (flow.seq + 1000, flow.id.wrapping_add(1));
+            }
+            sent.push(frames);
+        }
+        let count = 12_000 * u64::from(ports);
+        let text_of = |policy: &str, ports| {
+            let text = text(folder.path(), policy, ports, "hold");
+            text.replace("in = \"given\"", "in = \"given\"\noffload = { gro = true }")
+        };
+        let (sealed, dropped) = through(&text_of("out", ports), (sent, Pace::Fast), seed, |hub| {
+            let totals = hub.totals.values();
+            let of = |name: &str| totals.iter().find(|(word, _)| *word == name).unwrap().1;
+            assert!(
+                of("cut") > count / 20 && of("segments") > count / 2,
+                "seed {seed}: {totals:?}"
+            );
+        });
+        assert_eq!((sealed.len() as u64, dropped), (count, 0), "seed {seed}");
+        let number =
+            |frame: &Vec<u8>| u64::from_be_bytes(frame[NUMBER - 4..NUMBER + 4].try_into().unwrap());
+        assert!(
+            sealed.is_sorted_by(|a, b| number(a) < number(b)),
+            "seed {seed}: numbers leave in order"
+        );
+        let first = if replaces { 700 } else { 0 };
+        let last = u64::from(number(sealed.last().unwrap()) as u32);
+        assert_eq!(last, count - first, "seed {seed}: no gaps");
+        let mut frames = Frames::new();
+        for (time, frame) in (0..).zip(&sealed) {
+            frames.push(time, LinkType::Ethernet, frame);
+        }
+        let given = (vec![frames], Pace::Fast);
+        let (opened, dropped) = through(&text_of("in", 1), given, seed, |_| {});
+        assert_eq!((opened.len(), dropped), (sealed.len(), 0), "seed {seed}");
+        for data in &opened {
+            let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().unwrap());
+            checker.leave(word(54), word(62));
+        }
+        checker.finish(0).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }

@@ -71,7 +71,7 @@ fn pass_some(bed: &mut Bed, data: &[u8], left: Offload) -> Result<(Vec<Leaves>, 
                 leaves.push(seen(pool, &copy, port));
                 pool.put(copy);
             }
-            let (port, others) = pool.last(&mut frame);
+            let (port, (others, _)) = pool.last(&mut frame);
             missing = others;
             leaves.push(seen(pool, &frame, port));
         }
