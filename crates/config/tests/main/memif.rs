@@ -46,6 +46,10 @@ fn text(folder: &Path) -> String {
         name = "q1"
         order = "direct"
         consumers = [1]
+        # Flows keep their core, and with it their ring: the peer reads one ring after the other, and cannot know in which
+        # order frames of a flow came that changed its ring.
+        [steer]
+        spread = ["q0", "q1"]
         [work]
         kind = "forward"
         ports = {{ west = "east", east = "west" }}
