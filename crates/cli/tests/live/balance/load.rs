@@ -178,7 +178,8 @@ impl Requests {
             done.requests += 1;
             let answer =
                 web.as_mut().map_err(|error| format!("connect: {error}")).and_then(|web| {
-                    web.get("/who", n == self.each).map_err(|error| format!("request {n}: {error}"))
+                    let answer = web.get("/who", n == self.each);
+                    answer.map_err(|error| format!("request {n} from {}: {error}", web.here()))
                 });
             match answer {
                 Ok(who) => *done.by.entry(who).or_default() += 1,

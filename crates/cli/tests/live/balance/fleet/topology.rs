@@ -314,10 +314,27 @@ impl Fleet {
         if outcome.short.failed > 0 || !outcome.broken.is_empty() {
             let logs = self.balancers.iter().flatten().map(Balancer::said);
             flowyard_testkit::note!("{}", logs.collect::<Vec<_>>().join("\n====\n"));
+            outcome.short.why.keys().for_each(|why| self.explain(why));
         }
         self.total.0 += outcome.kept;
         self.total.1 += outcome.short.requests;
         outcome
+    }
+
+    /// Prints what the balancers and the backends know of the connection of a request that failed, by the client's port.
+    fn explain(&self, why: &str) {
+        let port = why.split(" from ").nth(1).and_then(|rest| rest.split(": ").next());
+        let Some(port) = port.and_then(|address| address.rsplit(':').next()) else { return };
+        for (n, balancer) in (1..).zip(self.balancers.iter().flatten()) {
+            let all = balancer.lb(&["connections", "--limit", "100000"]);
+            let is_its = |one: &&serde_json::Value| one.to_string().contains(&format!(":{port}\""));
+            let found = all["connections"].as_array().into_iter().flatten().filter(is_its);
+            flowyard_testkit::note!("balancer {n}: {:?}", found.collect::<Vec<_>>());
+        }
+        for (n, backend) in (1..).zip(&self.site.backends) {
+            let found = backend.sh(&format!("ss -tanoie | grep -A1 ':{port} ' || true"));
+            flowyard_testkit::note!("backend {n}: {found}");
+        }
     }
 
     /// Does something while the clients go on, and checks that no request failed and that all balancers are in use
