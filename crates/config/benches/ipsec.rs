@@ -31,7 +31,7 @@ const POLICY: &str = "src 10.0.0.0/8 dst 10.0.0.0/8\n dir out priority 1\n tmpl 
 fn text(folder: &Path, cores: usize) -> String {
     let (order, consumers) = if cores == 1 { ("direct", "[0]") } else { ("ordered", "[0, 1]") };
     format!(
-        "[yard]\ncores = {cores}\nidle = \"spin\"\n[[port]]\nname = \"p\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \
+        "[yard]\ncores = {cores}\nidle = \"busy\"\n[[port]]\nname = \"p\"\nkind = \"mem\"\nin = \"given\"\n[[queue]]\nname = \
          \"q\"\norder = \"{order}\"\nconsumers = {consumers}\nwindow_frames = 1024\n[work]\nkind = \
          \"ipsec\"\n[[work.route]]\nprefix = \"0.0.0.0/0\"\nport = \"p\"\nnext_hop = \"02:00:00:00:00:09\"\n[ipsec]\nstate = \
          {:?}\npolicy = {:?}\nmtu = 9000\n",
