@@ -89,3 +89,10 @@ impl From<flowyard_rfc2544::MeasureError> for Error {
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// The program `name` in the search path.
+#[must_use]
+pub fn in_path(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}

@@ -20,10 +20,7 @@ pub(crate) mod threads;
 /// Why these measurements are not possible here; `None` if they are.
 #[must_use]
 pub fn obstacle() -> Option<&'static str> {
-    let has = |program: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    };
+    let has = |program: &str| crate::in_path(program).is_some();
     if !rustix::process::geteuid().is_root() {
         return Some("root is needed, for network namespaces and real-time threads");
     }

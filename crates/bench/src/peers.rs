@@ -50,7 +50,7 @@ impl Programs {
                 path.display()
             ))),
             Some(path) => Ok(Some(path.to_owned())),
-            None => Ok(names.iter().find_map(|name| in_path(name))),
+            None => Ok(names.iter().find_map(|name| crate::in_path(name))),
         };
         Ok(Self {
             l3fwd: given("--l3fwd", l3fwd, &["dpdk-l3fwd", "l3fwd"])?,
@@ -65,12 +65,6 @@ impl Programs {
         let both = [(&self.l3fwd, l3fwd), (&self.testpmd, testpmd)];
         both.into_iter().filter(|(path, _)| path.is_none()).map(|(_, how)| how.into()).collect()
     }
-}
-
-/// The program `name` in the search path.
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// The engine beside programs of DPDK.

@@ -112,8 +112,7 @@ pub fn obstacle(programs: &[&str]) -> Option<String> {
     if crate::processors() < 2 {
         return Some("two CPUs are needed, because steering chooses between them".into());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |program: &str| std::env::split_paths(&path).any(|at| at.join(program).is_file());
+    let has = |program: &str| crate::in_path(program).is_some();
     let base = ["ip", "unshare", "nsenter", "mount", "setpriv", "ethtool"];
     let missing: Vec<_> =
         base.iter().chain(programs).filter(|program| !has(program)).copied().collect();

@@ -110,7 +110,7 @@ impl Peer {
     fn start(&self) -> anyhow::Result<Running> {
         let output = File::create(&self.output)?;
         // Also if this process is killed, the program must not keep a processor busy.
-        let mut command = match super::in_path("setpriv") {
+        let mut command = match crate::in_path("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
                 command.args(["--pdeathsig", "TERM", "--"]).arg(&self.program);

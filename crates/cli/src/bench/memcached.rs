@@ -129,8 +129,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     if let Some(why) = obstacle() {
         return Err(bad_input(format!("bench memcached: {why}")));
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("memcached").is_file()) {
+    if flowyard_bench::in_path("memcached").is_none() {
         let why =
             "bench memcached: the program memcached is missing; install the package memcached";
         return Err(Stop::Failed(anyhow::anyhow!(why)));
