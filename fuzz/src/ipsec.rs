@@ -2,7 +2,7 @@
 
 use flowyard_ipsec::esp::{self, Kind};
 use flowyard_ipsec::replay::Window;
-use flowyard_ipsec::sa::{Encap, Flags, Limits as SaLimits, Mode, Sa, SaConfig};
+use flowyard_ipsec::sa::{Encap, Flags, Limits as SaLimits, Mode, Sa, SaConfig, Tally};
 use flowyard_ipsec::suite::{KeyMaterial, Suite};
 use flowyard_ipsec::xfrm;
 
@@ -52,7 +52,7 @@ pub fn ipsec(data: &[u8]) {
         (sa(mode, suite, is_udp, form & 16 > 0), sa(mode, suite, is_udp, form & 16 > 0));
     if let Kind::Esp(arrived) = esp::kind(data, |port| port == 4500) {
         assert!(
-            esp::open(&into, &arrived, &mut data.to_vec()).is_err(),
+            esp::open(&into, &arrived, &mut data.to_vec(), &mut Tally::default()).is_err(),
             "hostile bytes are authentic"
         );
     }
@@ -64,11 +64,11 @@ pub fn ipsec(data: &[u8]) {
         bytes.extend(&data[plan.at..plan.len]);
         bytes.resize(plan.total(), 0);
         let number = out.take().expect("there is no limit");
-        esp::seal(&out, number, &plan, &mut bytes).expect("the form is that of the plan");
+        esp::seal(&out, number, &plan, &mut bytes, &mut Tally::default()).expect("the form is that of the plan");
         let kind = esp::kind(&bytes, |port| port == 4500);
         let Kind::Esp(arrived) = kind else { panic!("a sealed packet is ESP: {kind:?}") };
         // In transport mode the checksum of IPv4 is written anew; in tunnel mode a wrong one is refused.
-        if let Ok(opened) = esp::open(&into, &arrived, &mut bytes) {
+        if let Ok(opened) = esp::open(&into, &arrived, &mut bytes, &mut Tally::default()) {
             bytes.drain(opened.at..opened.at + opened.cut);
             bytes.truncate(opened.len);
             assert_eq!(bytes[plan.at..], data[plan.at..plan.len]);

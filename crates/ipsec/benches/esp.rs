@@ -10,7 +10,7 @@
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use flowyard_ipsec::esp::{self, Kind};
-use flowyard_ipsec::sa::{Flags, Limits, Mode, Sa, SaConfig};
+use flowyard_ipsec::sa::{Flags, Limits, Mode, Sa, SaConfig, Tally};
 use flowyard_ipsec::suite::{KeyMaterial, Suite};
 use flowyard_wire::checksum;
 
@@ -61,7 +61,7 @@ fn seal(bencher: Bencher<'_, '_>, suite: Suite, len: usize) {
     bencher.counter(BytesCount::new(len)).bench_local(|| {
         let plan = esp::plan(&sa, black_box(&packet)).unwrap();
         let number = sa.take().unwrap();
-        esp::seal(&sa, number, &plan, black_box(&mut bytes)).unwrap();
+        esp::seal(&sa, number, &plan, black_box(&mut bytes), &mut Tally::default()).unwrap();
     });
 }
 
@@ -72,12 +72,12 @@ fn open(bencher: Bencher<'_, '_>, suite: Suite, len: usize) {
     let mut sealed = vec![0; plan.head];
     sealed.extend(packet);
     sealed.resize(plan.total(), 0);
-    esp::seal(&sa, sa.take().unwrap(), &plan, &mut sealed).unwrap();
+    esp::seal(&sa, sa.take().unwrap(), &plan, &mut sealed, &mut Tally::default()).unwrap();
     let mut bytes = sealed.clone();
     bencher.counter(BytesCount::new(len)).bench_local(|| {
         bytes.copy_from_slice(&sealed);
         let Kind::Esp(arrived) = esp::kind(black_box(&bytes), |_| false) else { unreachable!() };
-        esp::open(&sa, &arrived, black_box(&mut bytes)).unwrap()
+        esp::open(&sa, &arrived, black_box(&mut bytes), &mut Tally::default()).unwrap()
     });
 }
 

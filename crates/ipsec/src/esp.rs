@@ -21,7 +21,7 @@ use flowyard_wire::checksum;
 use crate::ecn;
 use crate::ip::{Ip, NO_NEXT, Outer, inner_proto, outer_len, set_tos, write_sum};
 use crate::replay::Refused;
-use crate::sa::{Mode, Sa};
+use crate::sa::{Mode, Sa, Tally};
 use crate::suite::{ICV, IV};
 use crate::sync::Ordering;
 
@@ -128,11 +128,18 @@ pub fn inner_mtu(mtu: usize, plan: &Plan) -> usize {
 }
 
 /// Seals the packet with sequence number `number`, which was taken from `sa`. `packet` has the form of `plan`: the
-/// packet, with [`Plan::head`] bytes inserted at [`Plan::at`] and [`Plan::tail`] bytes behind.
+/// packet, with [`Plan::head`] bytes inserted at [`Plan::at`] and [`Plan::tail`] bytes behind. It is counted in `tally`, which
+/// holds packets of this SA only.
 ///
 /// # Errors
 /// When `packet` has another length.
-pub fn seal(sa: &Sa, number: u64, plan: &Plan, packet: &mut [u8]) -> Result<(), Refuse> {
+pub fn seal(
+    sa: &Sa,
+    number: u64,
+    plan: &Plan,
+    packet: &mut [u8],
+    tally: &mut Tally,
+) -> Result<(), Refuse> {
     let Plan { ip, at, head, tail, len, pad } = *plan;
     if packet.len() != plan.total() {
         return Err(Refuse::Malformed);
@@ -178,7 +185,7 @@ pub fn seal(sa: &Sa, number: u64, plan: &Plan, packet: &mut [u8]) -> Result<(), 
     if sa.config.encap.is_some() {
         write_udp(sa, packet, esp - UDP);
     }
-    sa.count(packet.len());
+    tally.add(sa, packet.len());
     Ok(())
 }
 
@@ -301,11 +308,17 @@ pub struct Opened {
     pub is_v6: bool,
 }
 
-/// Opens `packet`, whose [`kind`] is `arrived`, with `sa`.
+/// Opens `packet`, whose [`kind`] is `arrived`, with `sa`. An authentic packet is counted in `tally`, which holds packets of
+/// this SA only.
 ///
 /// # Errors
-/// When it is refused. Refused packets are counted at `sa`.
-pub fn open(sa: &Sa, arrived: &Arrived, packet: &mut [u8]) -> Result<Opened, Refuse> {
+/// When it is refused. Refused packets are counted at `sa` at once.
+pub fn open(
+    sa: &Sa,
+    arrived: &Arrived,
+    packet: &mut [u8],
+    tally: &mut Tally,
+) -> Result<Opened, Refuse> {
     let counts = &sa.counts;
     let note = |cell: &crate::sync::AtomicU64| {
         cell.fetch_add(1, Ordering::Relaxed);
@@ -320,7 +333,9 @@ pub fn open(sa: &Sa, arrived: &Arrived, packet: &mut [u8]) -> Result<Opened, Ref
         return Err(Refuse::Malformed);
     }
     let limits = &sa.config.limits;
-    if sa.has_all_bytes() || counts.packets.load(Ordering::Relaxed) >= limits.hard_packets {
+    let has_all_packets = limits.hard_packets != u64::MAX
+        && counts.packets.load(Ordering::Relaxed) >= limits.hard_packets;
+    if sa.has_all_bytes() || has_all_packets {
         note(&counts.expired);
         return Err(Refuse::Expired);
     }
@@ -341,7 +356,7 @@ pub fn open(sa: &Sa, arrived: &Arrived, packet: &mut [u8]) -> Result<Opened, Ref
         return Err(Refuse::Unauthentic);
     }
     sa.window.accept(number).map_err(replay)?;
-    sa.count(ip.total);
+    tally.add(sa, ip.total);
     let end = ip.total - ICV - 2;
     let (pad, next) = (usize::from(packet[end]), packet[end + 1]);
     let opened = match (next, end.checked_sub(pad).filter(|end| *end >= start)) {

@@ -32,8 +32,9 @@ pub enum Refused {
     Twice,
 }
 
-/// A window.
+/// A window, in cache lines of its own: the cores that read the key of the SA do not wait for it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Window {
     /// Numbers that are accepted below the highest.
     size: u64,

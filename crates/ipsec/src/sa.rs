@@ -118,8 +118,9 @@ pub struct SaConfig {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of an SA.
+        /// The counters of an SA, in cache lines of their own: the cores that read the key do not wait for them.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub struct Counts {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
         }
@@ -169,6 +170,47 @@ counts! {
     soft_limits,
 }
 
+/// A sequence number in a cache line of its own: the core that numbers frames writes it, and all cores read the key.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Next(AtomicU64);
+
+impl std::ops::Deref for Next {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+/// Packets of one SA that a core has sealed or opened and not yet added to the counters, which all cores change. It is
+/// added after each batch; the counters of an SA with limits are exact after each packet.
+#[derive(Debug, Default)]
+pub struct Tally {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Tally {
+    /// Counts a packet of `bytes` bytes of `sa`.
+    #[inline]
+    pub(crate) fn add(&mut self, sa: &Sa, bytes: usize) {
+        (self.packets, self.bytes) = (self.packets + 1, self.bytes + bytes as u64);
+        if sa.is_limited {
+            self.settle(sa);
+        }
+    }
+
+    /// Adds what was counted to the counters of `sa`.
+    #[inline]
+    pub fn settle(&mut self, sa: &Sa) {
+        let Self { packets, bytes } = std::mem::take(self);
+        if packets > 0 {
+            sa.count(packets, bytes);
+        }
+    }
+}
+
 /// An SA in use.
 #[derive(Debug)]
 pub struct Sa {
@@ -177,7 +219,9 @@ pub struct Sa {
     /// The key.
     pub(crate) key: Key,
     /// The next sequence number of an outbound SA.
-    next: AtomicU64,
+    next: Next,
+    /// Whether the SA has a limit, hard or soft.
+    is_limited: bool,
     /// The first IV, to which the sequence number is added.
     iv: u64,
     /// The window of an inbound SA.
@@ -201,7 +245,8 @@ impl Sa {
         };
         Ok(Self {
             key,
-            next: AtomicU64::new(config.oseq.saturating_add(1)),
+            next: Next(AtomicU64::new(config.oseq.saturating_add(1))),
+            is_limited: config.limits != Limits::NONE,
             iv,
             window: Window::new(size, config.seq),
             counts: Counts::default(),
@@ -222,7 +267,8 @@ impl Sa {
     }
 
     pub(crate) fn has_all_bytes(&self) -> bool {
-        self.counts.bytes.load(Ordering::Relaxed) >= self.config.limits.hard_bytes
+        let limit = self.config.limits.hard_bytes;
+        limit != u64::MAX && self.counts.bytes.load(Ordering::Relaxed) >= limit
     }
 
     /// Takes the next sequence number; `None` if the SA has reached a limit.
@@ -295,15 +341,15 @@ impl Sa {
         }
     }
 
-    /// Counts a packet of `bytes` bytes, and a soft limit that it passes.
-    pub(crate) fn count(&self, bytes: usize) {
+    /// Counts packets with `bytes` bytes together, and a soft limit that they pass.
+    fn count(&self, packets: u64, bytes: u64) {
         let add = |cell: &AtomicU64, n: u64| cell.fetch_add(n, Ordering::Relaxed);
         let limits = &self.config.limits;
-        let before = add(&self.counts.packets, 1);
-        let before_bytes = add(&self.counts.bytes, bytes as u64);
+        let before = add(&self.counts.packets, packets);
+        let before_bytes = add(&self.counts.bytes, bytes);
         let passes = |before: u64, n: u64, limit: u64| before < limit && before + n >= limit;
-        if passes(before, 1, limits.soft_packets)
-            || passes(before_bytes, bytes as u64, limits.soft_bytes)
+        if passes(before, packets, limits.soft_packets)
+            || passes(before_bytes, bytes, limits.soft_bytes)
         {
             add(&self.counts.soft_limits, 1);
         }

@@ -31,7 +31,7 @@ use flowyard_yard::work::{ControlMessage, Work, todo};
 use crate::esp::{self, Arrived, Refuse};
 use crate::hub::{Class, IpsecHub, Stamp, packet_of};
 use crate::icmp::{self, Allowance};
-use crate::sa::Mode;
+use crate::sa::{Mode, Sa, Tally};
 
 mod unfinished;
 
@@ -51,6 +51,9 @@ impl From<Refuse> for DropReason {
     }
 }
 
+/// Bytes by which most packets grow when they are sealed.
+const ROOM: usize = 64;
+
 /// The work of one core of a gateway.
 #[derive(Debug)]
 pub struct Ipsec {
@@ -58,6 +61,8 @@ pub struct Ipsec {
     router: Router,
     allowance: Allowance,
     now: Nanos,
+    /// Packets of the SA with this number that are not yet counted.
+    tally: (usize, Tally),
     /// Made when the first long frame is to be cut.
     cutter: Option<Box<Cutter>>,
 }
@@ -65,8 +70,22 @@ pub struct Ipsec {
 impl Ipsec {
     /// The work of one core.
     #[must_use]
-    pub const fn new(hub: Arc<IpsecHub>, router: Router) -> Self {
-        Self { hub, router, allowance: Allowance::new(), now: 0, cutter: None }
+    pub fn new(hub: Arc<IpsecHub>, router: Router) -> Self {
+        let (allowance, tally) = (Allowance::new(), (0, Tally::default()));
+        Self { hub, router, allowance, now: 0, tally, cutter: None }
+    }
+
+    /// An SA, and the tally for its packets. What is there of another SA is counted.
+    #[inline]
+    fn sa(&mut self, number: usize) -> Result<(&Sa, &mut Tally), DropReason> {
+        let Self { hub, tally: (of, tally), .. } = self;
+        if *of != number {
+            if let Some(before) = hub.sas.get(*of) {
+                tally.settle(before);
+            }
+            *of = number;
+        }
+        Ok((hub.sas.get(number).ok_or(DropReason::NoSa)?, tally))
     }
 
     /// Seals or opens the packet of one frame, or leaves it as it is.
@@ -129,18 +148,12 @@ impl Ipsec {
         sa: usize,
         number: u64,
     ) -> Result<(), DropReason> {
-        let hub = Arc::clone(&self.hub);
-        let sa = hub.sas.get(sa).ok_or(DropReason::NoSa)?;
+        let mtu = self.hub.mtu;
+        let (sa, tally) = self.sa(sa)?;
         let plan = esp::plan(sa, pool.bytes(frame).get(l3..).unwrap_or_default())?;
-        if plan.total() > hub.mtu {
-            return self.too_big(
-                frame,
-                pool,
-                l3,
-                sa.config.src,
-                esp::inner_mtu(hub.mtu, &plan),
-                &plan,
-            );
+        if plan.total() > mtu {
+            let from = sa.config.src;
+            return self.too_big(frame, pool, l3, from, esp::inner_mtu(mtu, &plan), &plan);
         }
         pool.truncate(frame, l3 + plan.len); // padding of Ethernet
         forget_verdict(frame, pool);
@@ -154,7 +167,7 @@ impl Ipsec {
         }
         let bytes = pool.bytes_mut(frame);
         let (front, packet) = bytes.split_at_mut(l3);
-        esp::seal(sa, number, &plan, packet)?;
+        esp::seal(sa, number, &plan, packet, tally)?;
         if is_tunnel {
             set_eth_type(front, sa.config.dst.is_ipv6());
         }
@@ -190,10 +203,9 @@ impl Ipsec {
         l3: usize,
         (arrived, number): (&Arrived, usize),
     ) -> Result<(), DropReason> {
-        let hub = Arc::clone(&self.hub);
-        let sa = hub.sas.get(number).ok_or(DropReason::NoSa)?;
+        let (sa, tally) = self.sa(number)?;
         let bytes = pool.bytes_mut(frame);
-        let opened = esp::open(sa, arrived, &mut bytes[l3..])?;
+        let opened = esp::open(sa, arrived, &mut bytes[l3..], tally)?;
         if !pool.remove(frame, l3 + opened.at, opened.cut) {
             return Err(DropReason::Malformed);
         }
@@ -201,6 +213,7 @@ impl Ipsec {
         forget_verdict(frame, pool);
         set_eth_type(&mut pool.bytes_mut(frame)[..l3], opened.is_v6);
         let inner = key_of(pool.bytes(frame), key.in_port);
+        let hub = &*self.hub;
         if !hub.may_arrive(&inner, number) {
             return Err(DropReason::Policy);
         }
@@ -249,11 +262,19 @@ impl Work for Ipsec {
                 }
                 continue;
             }
+            // Another core may have received the next frame, all of which is encrypted.
+            if stamped && let Some(next) = batch.frames.get(lane + 1) {
+                pool.prefetch(next, ROOM);
+            }
             let stamp = if stamped { self.hub.stamp(pool, batch, lane) } else { Stamp::None };
             let key = batch.keys[lane];
             if let Err(reason) = self.frame(&mut batch.frames[lane], &key, pool, stamp) {
                 refuse(batch, lane, reason);
             }
+        }
+        let (number, tally) = &mut self.tally;
+        if let Some(sa) = self.hub.sas.get(*number) {
+            tally.settle(sa);
         }
         self.router.work(batch, pool, now)
     }

@@ -12,6 +12,10 @@ use crate::{CHAIN, LINE, Meta, Pool, START};
 /// How many buffers ahead memory is prefetched.
 const AHEAD: usize = 12;
 
+/// Behind a frame longer than this, all memory of the next buffer is prefetched: the next frame is probably as long, and its
+/// copy would wait for each cache line that another core has changed.
+const LONG: usize = 512;
+
 /// Frames that [`Pool::copy_batch`] did not copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
@@ -73,6 +77,12 @@ impl Pool {
                 prefetch(next);
                 prefetch(next.wrapping_add(START));
                 prefetch(self.arena.key(place).cast());
+                if data.len() > LONG
+                    && let Some(next) = self.free.last()
+                {
+                    let next = base.wrapping_add((next - 1) as usize * stride + START + LINE);
+                    prefetch_lines(next, data.len());
+                }
             }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
             // meta; `data` is in no buffer that was free.
@@ -88,6 +98,14 @@ impl Pool {
         }
         into.set_len(lane);
         copied
+    }
+
+    /// Prefetches all bytes of `frame` and `more` bytes behind them, to be written. For works that change whole frames
+    /// which another core has received.
+    #[inline]
+    pub fn prefetch(&self, frame: &Frame, more: usize) {
+        let Some((start, len)) = self.range(frame) else { return };
+        prefetch_lines(start, len + more);
     }
 
     /// Takes the frames of all lanes back, and empties the batch.
@@ -111,6 +129,14 @@ impl Pool {
         }
         self.free.extend_from_slice(&bufs[..count]);
         batch.set_len(0);
+    }
+}
+
+/// Asks for the cache lines of `bytes` bytes from `start` on, to write them. Any address is allowed.
+#[inline]
+fn prefetch_lines(start: *mut u8, bytes: usize) {
+    for at in (0..bytes).step_by(LINE) {
+        prefetch(start.wrapping_add(at));
     }
 }
 

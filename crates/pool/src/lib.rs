@@ -317,7 +317,9 @@ impl Pool {
         let to = off - before;
         let room = self.room_mut(frame);
         room.copy_within(off..off + at, to);
-        room.copy_within(off + at..off + len, to + at + n);
+        if n > before {
+            room.copy_within(off + at..off + len, to + at + n);
+        }
         room[to + at..to + at + n].fill(0);
         self.replace(frame, to, len + n, offload)
     }

@@ -32,7 +32,9 @@ fn sealed(sa: &Sa, packet: &[u8]) -> Result<Vec<u8>, Refuse> {
     let mut bytes = packet[..plan.len].to_vec();
     bytes.resize(plan.len + plan.tail, 0);
     bytes.splice(plan.at..plan.at, vec![0; plan.head]);
-    seal(sa, number, &plan, &mut bytes)?;
+    let mut tally = Tally::default();
+    seal(sa, number, &plan, &mut bytes, &mut tally)?;
+    tally.settle(sa);
     Ok(bytes)
 }
 
@@ -45,7 +47,10 @@ fn opened(sa: &Sa, packet: &[u8]) -> Result<Vec<u8>, Refuse> {
         (sa.config.spi, sa.config.src, sa.config.dst)
     );
     let mut bytes = packet.to_vec();
-    let Opened { at, cut, len, is_v6 } = open(sa, &arrived, &mut bytes)?;
+    let mut tally = Tally::default();
+    let opened = open(sa, &arrived, &mut bytes, &mut tally);
+    tally.settle(sa);
+    let Opened { at, cut, len, is_v6 } = opened?;
     bytes.drain(at..at + cut);
     bytes.truncate(len);
     assert_eq!((bytes.len(), bytes[0] >> 4 == 6), (len, is_v6));
@@ -334,7 +339,8 @@ proptest! {
         let encap = (form & 2 > 0 && mode == Mode::Tunnel).then_some(Encap { sport: 4500, dport: 4500 });
         let sa = Sa::new(SaConfig { encap, ..config(mode, Suite::AesGcm128) }, 0, 0).unwrap();
         if let Kind::Esp(arrived) = kind(&bytes, |_| form & 2 > 0) {
-            prop_assert!(open(&sa, &arrived, &mut bytes.clone()).is_err());
+            let opened = open(&sa, &arrived, &mut bytes.clone(), &mut Tally::default());
+            prop_assert!(opened.is_err());
         }
         if let Ok(sealed) = sealed(&sa, &bytes) {
             prop_assert_eq!(Ip::parse(&sealed).map(|ip| ip.total), Some(sealed.len()));

@@ -63,7 +63,7 @@ fn a_run_ends_where_the_sa_ends() {
         "numbers do not wrap around"
     );
     let bytes = limited(Limits { hard_bytes: 100, ..Limits::NONE }, 0, false);
-    bytes.count(100);
+    bytes.count(1, 100);
     assert_eq!(bytes.take_run(2), None);
 }
 
@@ -74,12 +74,29 @@ fn limits_of_bytes_end_an_sa_and_soft_limits_are_counted_once() {
     let sa = limited(limits, 0, false);
     let soft: Vec<u64> = (0..4)
         .map(|_| {
-            sa.count(100);
+            Tally::default().add(&sa, 100);
             sa.counts.read().soft_limits
         })
         .collect();
     assert_eq!((soft, sa.take()), (vec![0, 1, 2, 2], None));
     assert_eq!((sa.counts.read().packets, sa.counts.read().bytes), (4, 400));
+}
+
+#[test]
+fn a_tally_is_settled_at_once_only_for_an_sa_with_limits() {
+    let counted = |sa: &Sa| (sa.counts.read().packets, sa.counts.read().bytes);
+    let (free, full) = (
+        limited(Limits::NONE, 0, false),
+        limited(Limits { hard_bytes: 1000, ..Limits::NONE }, 0, false),
+    );
+    let mut tally = Tally::default();
+    (0..3).for_each(|_| tally.add(&free, 100));
+    assert_eq!(counted(&free), (0, 0));
+    tally.settle(&free);
+    tally.settle(&full); // nothing is left
+    assert_eq!((counted(&free), counted(&full)), ((3, 300), (0, 0)));
+    tally.add(&full, 700);
+    assert_eq!(counted(&full), (1, 700));
 }
 
 #[test]

@@ -323,13 +323,13 @@ impl Ipsec {
             Stamp::Drop(reason) => return Err(reason),
             Stamp::None => return Err(DropReason::NoSa),
         };
-        let hub = std::sync::Arc::clone(&self.hub);
-        let sa = hub.sas.get(sa).ok_or(DropReason::NoSa)?;
+        let limit = self.hub.mtu;
+        let (sa, tally) = self.sa(sa)?;
         let ip = Ip { total: cut.len(n) - l3, ..ip.ok_or(DropReason::Malformed)? };
         let plan = esp::plan_for(sa, ip)?;
-        if plan.total() > hub.mtu {
+        if plan.total() > limit {
             let mut frame = cutter.plain(long, n)?;
-            let mtu = esp::inner_mtu(hub.mtu, &plan);
+            let mtu = esp::inner_mtu(limit, &plan);
             let from = sa.config.src;
             return match self.too_big(&mut frame, &cutter.pool, l3, from, mtu, &plan) {
                 Ok(()) => Ok(frame),
@@ -348,7 +348,7 @@ impl Ipsec {
         out.copy_within(plan.head..plan.head + l3 + plan.at, 0);
         let (front, packet) = out.split_at_mut(l3);
         let done = match passes {
-            true => esp::seal(sa, number, &plan, packet).map_err(DropReason::from),
+            true => esp::seal(sa, number, &plan, packet, tally).map_err(DropReason::from),
             false => Err(DropReason::TtlExpired),
         };
         if let Err(reason) = done {

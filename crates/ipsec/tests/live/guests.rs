@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flowyard_ipsec::sa::Tally;
 use flowyard_ipsec::{Sa, SaConfig, esp, xfrm};
 use flowyard_livekit::guest::{self, Extra, Guest, Image};
 use flowyard_livekit::{Net, pings};
@@ -361,7 +362,7 @@ fn frame_with(form: &Form, number: u64) -> Vec<u8> {
     bytes.extend(packet);
     bytes.resize(plan.total(), 0);
     let number = sa.take().unwrap();
-    esp::seal(&sa, number, &plan, &mut bytes).unwrap();
+    esp::seal(&sa, number, &plan, &mut bytes, &mut Tally::default()).unwrap();
     [&guest::MAC[..], &[2, 0, 0, 0, 0, 0x77, 8, 0], &bytes].concat()
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use flowyard_ipsec::esp::{self, Kind};
-use flowyard_ipsec::sa::{Flags, Limits, Mode, Sa, SaConfig};
+use flowyard_ipsec::sa::{Flags, Limits, Mode, Sa, SaConfig, Tally};
 use flowyard_ipsec::suite::{BadKey, KeyMaterial, Suite};
 use flowyard_testkit::harness::{Need, shared};
 
@@ -67,7 +67,7 @@ fn esp_aes_gcm() {
         // The first IV is one below that of the vector, because the number is added.
         let sa = Sa::new(config, iv.wrapping_sub(arrived.low.into()), 0).unwrap();
         let mut packet = outer.clone();
-        let opened = esp::open(&sa, &arrived, &mut packet).unwrap();
+        let opened = esp::open(&sa, &arrived, &mut packet, &mut Tally::default()).unwrap();
         assert_eq!(packet[opened.cut..opened.cut + opened.len], inner, "{name}");
 
         let plan = esp::plan(&sa, &inner).unwrap();
@@ -75,7 +75,7 @@ fn esp_aes_gcm() {
         sealed.extend(&inner);
         sealed.resize(plan.total(), 0);
         let number = sa.take().unwrap();
-        esp::seal(&sa, number, &plan, &mut sealed).unwrap();
+        esp::seal(&sa, number, &plan, &mut sealed, &mut Tally::default()).unwrap();
         assert_eq!(sealed[at..], outer[at..], "{name}: ESP and what follows");
         names.push(name.to_owned());
     }
