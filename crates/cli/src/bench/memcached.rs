@@ -215,11 +215,15 @@ fn text(results: &Results) -> String {
 fn about(results: &Results) -> String {
     let requests: u64 = results.ways.iter().map(|way| way.requests).sum();
     format!(
-        "Medians of {} rounds of {} (least to greatest). memcached has a thread on each of two CPUs, and so have the generator \
+        "Medians of {}, {} each (least to greatest). memcached has a thread on each of two CPUs, and so have the generator \
          and the yard; {} connections, {} keys of {} bytes with values of {} bytes, {:.1} % of the requests store one. A load \
          holds if 95 % of the requests are answered in time with a mean latency of at most {}. Latency counts from the time \
-         at which a request was due. CPU time is that of the generator, memcached, the yard and ksoftirqd. All {} requests got one answer each, with the right value.",
-        results.rounds,
+         at which a request was due. CPU time is that of the generator, memcached, the yard and ksoftirqd; \
+         the server side is all of them but the generator. All {} requests got one answer each, with the right value.",
+        match results.rounds {
+            1 => "one round".to_owned(),
+            rounds => format!("{rounds} rounds"),
+        },
         Unit::Nanos.show(results.time_ns as f64),
         results.connections,
         num::exact(results.keys),
@@ -259,10 +263,10 @@ fn walls(results: &Results) -> Table {
         .column(Column::text("way"))
         .column(Column::number("wall").unit("1/s"))
         .column(Column::number("local requests"))
-        .column(Column::number("CPU a request"))
-        .column(Column::number("of it server").unit("and yard"))
-        .column(Column::number("memcached"))
-        .column(Column::number("yard"))
+        .column(Column::number("CPU per request"))
+        .column(Column::number("server side").unit("CPU per request"))
+        .column(Column::number("memcached").unit("of it"))
+        .column(Column::number("yard").unit("of it"))
         .column(Column::number("dropped").unit("frames"));
     for way in &results.ways {
         let wall = spread(way.wall_rps, Unit::Count);
@@ -299,7 +303,7 @@ fn table(results: &Results) -> Table {
         .column(Column::number("p99"))
         .column(Column::number("p99.9"))
         .column(Column::number("sent late").unit("p99"))
-        .column(Column::number("CPU a request"));
+        .column(Column::number("CPU per request"));
     for way in &results.ways {
         for point in &way.points {
             let row = [
