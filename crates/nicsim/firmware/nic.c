@@ -41,21 +41,27 @@ enum { FOR_SBD = 1, FOR_RBD, FOR_FRAME, FOR_RETURN, FOR_STATUS };
 #define LAST_PART 0x08000000u
 
 /* The state of a frame that is being sent. */
-struct tx_frame { u32 first_bd, end_bd, len, flags_vlan; };
+struct tx_frame { u32 first_bd, end_bd, len, flags, vlan, place, unused[2]; }; /* flags in bits 16..31 */
 
-/* An event: work units of one kind. */
+/* The state of a received frame until its bytes are in the host: what its return descriptor will say. */
+struct rx_frame { u32 queue, host, len, flags, vlan, hash, opaque, refused; };
+
+/* An event: work units of one kind. A core describes the units that it claims in an event structure and calls the
+ * handler with it (section 3.3, Figure 5). */
 struct event { u32 kind, from, to; };
-enum { EV_SEND_FRAMES = 1, EV_RECV_FRAMES, EV_TELL_SENT, EV_TELL_RECEIVED };
+enum { EV_DMA_READS = 1, EV_SEND_FRAMES, EV_FRAMES_SENT, EV_RECV_FRAMES, EV_DMA_WRITES };
 
 /* The statistics of a core, as in the Tigon's statistics block: those of RFC 2819, which count every frame on the
  * link, damaged ones too, and those of RFC 2863, which count the frames that the interface delivers. */
+struct count64 { u32 low, high; };
 struct counts {
-    u32 packets, octets_low, octets_high, sizes[8];
-    u32 frames, bytes_low, bytes_high, unicast, multicast, broadcast, errors, discards;
-    u32 vlan, checksum, dmas, no_buffer;
+    u32 packets, sizes[8];
+    struct count64 octets, bytes, unicast, multicast, broadcast;
+    u32 errors, discards, vlan, checksum, dmas, no_buffer;
 };
 struct core {
-    u32 id, trace, steered, unused;
+    u32 id, trace, steered;
+    volatile struct event event;
     struct counts sent, received;
 };
 
@@ -69,6 +75,7 @@ static volatile struct dma drd[DRDS] SHARED, dwr[DWRS] SHARED;
 static volatile struct mac_tx mtx[MTXS] SHARED;
 static volatile struct mac_rx mrx[MRXS] SHARED;
 static volatile struct tx_frame txf[TXFS] SHARED;
+static volatile struct rx_frame rxf[MRXS] SHARED;
 static struct core cores[16] SHARED;
 static volatile struct event queue[EVENTS] SHARED;
 static u32 nowhere SHARED;             /* the target of a DMA whose data are not used */
@@ -84,7 +91,7 @@ static struct {
     volatile u32 frames, frame_claim;             /* frames formed, frames being sent */
     volatile u32 drd_reserved, drd_claim;         /* DMA reads: slots taken, completions taken */
     volatile u32 mtx_claim, sent, told;           /* completions taken, in order, reported to the host */
-    u32 open_first;                               /* the first BD of a frame whose end the walk has not found */
+    u32 open_first, open_len;                     /* a frame whose end the walk has not found: first BD, bytes */
     volatile u32 fetch_lock, drd_lock, drd_claim_lock, frame_lock, mtx_claim_lock, tell_lock;
     volatile u32 commit_drd_lock, commit_mtx_lock, commit_sent_lock;
     u32 last_interrupt;
@@ -93,10 +100,10 @@ static struct {
 /* Receive side. */
 static struct {
     volatile u32 requested, arrived, fetching;
-    volatile u32 mrx_claim;
+    volatile u32 mrx_claim, next_buffer;
     volatile u32 dwr_reserved, dwr_claim;
     volatile u32 received, told;
-    volatile u32 fetch_lock, dwr_lock, dwr_claim_lock, mrx_lock, tell_lock;
+    volatile u32 fetch_lock, dwr_lock, dwr_claim_lock, mrx_lock, tell_lock, buffer_lock;
     volatile u32 commit_dwr_lock, commit_received_lock;
     u32 mini_max, jumbo_min, priority_tag;        /* ring selection: disabled by default */
     u32 tells;                                    /* number of notifications of the host */
@@ -126,18 +133,20 @@ static volatile u32 received_marks[MARK_WORDS(RETS)] SHARED;
 
 /* --------------------------------------------------------------------------------------- dispatch */
 
-/* Claims up to a bundle of the units between *claim and `limit`. */
-#define CLAIM(claim, claim_lock, limit_expr, cat, from, to)                                        \
+/* Claims up to a bundle of the units between *claim and the limit. The limit only grows, so a value from before
+ * the lock was taken is safe. */
+#define CLAIM(event_kind, claim, claim_lock, limit_expr, cat)                                      \
     ({                                                                                             \
-        u32 ok_ = 0;                                                                               \
-        if ((limit_expr) != (claim) && TRY(claim_lock, cat)) {                                     \
-            from = (claim);                                                                        \
-            u32 n_ = (limit_expr)-from;                                                            \
+        u32 ok_ = 0, limit_ = (limit_expr);                                                        \
+        if (limit_ != (claim) && TRY(claim_lock, cat)) {                                           \
+            u32 from_ = (claim), n_ = limit_ - from_;                                              \
             if ((int)n_ > 0) {                                                                     \
                 if (n_ > bundle)                                                                   \
                     n_ = bundle;                                                                   \
-                to = from + n_;                                                                    \
-                (claim) = to;                                                                      \
+                (claim) = from_ + n_;                                                              \
+                me->event.kind = (event_kind);                                                     \
+                me->event.from = from_;                                                            \
+                me->event.to = from_ + n_;                                                         \
                 ok_ = 1;                                                                           \
             }                                                                                      \
             CLAIMED(claim_lock, cat, ok_);                                                         \
@@ -170,7 +179,7 @@ static inline u32 receivable(void)
 
 IN("sdo") static u32 dispatch_send(struct core *me)
 {
-    u32 from = 0, to = 0, busy = 0, bundle = HW->bundle;
+    u32 busy = 0, bundle = HW->bundle;
     u32 posted = HW->sbd_prod - S.requested;
     /* A whole batch, or fewer if the adapter would otherwise have nothing to do. */
     if (posted && !S.fetching && (posted >= SEND_BATCH || S.frames == S.frame_claim) &&
@@ -182,18 +191,24 @@ IN("sdo") static u32 dispatch_send(struct core *me)
         }
         UNLOCK(S.fetch_lock, CAT_SEND_LOCK);
     }
-    if (CLAIM(S.drd_claim, S.drd_claim_lock, HW->drd_done, CAT_SEND_LOCK, from, to)) {
-        dma_reads_done(me, from, to);
+    /* Two bundles, because a frame has two regions (section 2.1), so that sending keeps up with receiving. */
+    for (u32 n = 0; n < 2; n++) {
+        if (!CLAIM(EV_DMA_READS, S.drd_claim, S.drd_claim_lock, HW->drd_done, CAT_SEND_LOCK))
+            break;
+        dma_reads_done(me, &me->event);
         FINISH(S.drd_claim_lock, CAT_SEND_LOCK);
         busy = 1;
     }
-    if (CLAIM(S.frame_claim, S.frame_lock, sendable(), CAT_SEND_LOCK, from, to)) {
-        send_frames(me, from, to);
+    if (CLAIM(EV_SEND_FRAMES, S.frame_claim, S.frame_lock, sendable(), CAT_SEND_LOCK)) {
+        send_frames(me, &me->event);
         FINISH(S.frame_lock, CAT_SEND_LOCK);
         busy = 1;
     }
-    if (CLAIM(S.mtx_claim, S.mtx_claim_lock, HW->mtx_done, CAT_SEND_LOCK, from, to)) {
-        frames_sent(me, from, to);
+    u32 transmitted = HW->mtx_done;
+    /* A whole bundle, or fewer if the MAC has nothing to transmit: the host does not wait for them. */
+    if ((transmitted - S.mtx_claim >= bundle || transmitted == HW->mtx_prod) &&
+        CLAIM(EV_FRAMES_SENT, S.mtx_claim, S.mtx_claim_lock, transmitted, CAT_SEND_LOCK)) {
+        frames_sent(me, &me->event);
         FINISH(S.mtx_claim_lock, CAT_SEND_LOCK);
         busy = 1;
     }
@@ -207,7 +222,7 @@ IN("sdo") static u32 dispatch_send(struct core *me)
 
 IN("rdo") static u32 dispatch_recv(struct core *me)
 {
-    u32 from = 0, to = 0, busy = 0, bundle = HW->bundle;
+    u32 busy = 0, bundle = HW->bundle;
     u32 posted = HW->rbd_prod - R.requested;
     if (posted && !R.fetching && (posted >= RECV_BATCH || R.arrived == R.mrx_claim) &&
         TRY(R.fetch_lock, CAT_RECV_LOCK)) {
@@ -219,17 +234,18 @@ IN("rdo") static u32 dispatch_recv(struct core *me)
         }
         UNLOCK(R.fetch_lock, CAT_RECV_LOCK);
     }
-    if (CLAIM(R.mrx_claim, R.mrx_lock, receivable(), CAT_RECV_LOCK, from, to)) {
-        recv_frames(me, from, to);
+    if (CLAIM(EV_RECV_FRAMES, R.mrx_claim, R.mrx_lock, receivable(), CAT_RECV_LOCK)) {
+        recv_frames(me, &me->event);
         FINISH(R.mrx_lock, CAT_RECV_LOCK);
         busy = 1;
     }
-    if (CLAIM(R.dwr_claim, R.dwr_claim_lock, HW->dwr_done, CAT_RECV_LOCK, from, to)) {
-        dma_writes_done(me, from, to);
+    if (CLAIM(EV_DMA_WRITES, R.dwr_claim, R.dwr_claim_lock, HW->dwr_done, CAT_RECV_LOCK)) {
+        dma_writes_done(me, &me->event);
         FINISH(R.dwr_claim_lock, CAT_RECV_LOCK);
         busy = 1;
     }
-    if (R.received != R.told && TRY(R.tell_lock, CAT_RECV_LOCK)) {
+    u32 untold = R.received - R.told;
+    if (untold && (untold >= HW->coalesce || HW->dwr_prod == HW->dwr_done) && TRY(R.tell_lock, CAT_RECV_LOCK)) {
         tell_received(me);
         UNLOCK(R.tell_lock, CAT_RECV_LOCK);
     }
@@ -239,21 +255,21 @@ IN("rdo") static u32 dispatch_recv(struct core *me)
 /* Events that handlers could not finish. */
 IN("sdo") static void dispatch_queue(struct core *me)
 {
-    if (Q.head == Q.tail || !TRY(Q.lock, CAT_SEND_LOCK))
+    if (!TRY(Q.lock, CAT_SEND_LOCK))
         return;
-    u32 kind = 0, from = 0, to = 0;
+    me->event.kind = 0;
     if (Q.head != Q.tail) {
         volatile struct event *e = &queue[Q.head & (EVENTS - 1)];
-        kind = e->kind;
-        from = e->from;
-        to = e->to;
+        me->event.kind = e->kind;
+        me->event.from = e->from;
+        me->event.to = e->to;
         Q.head++;
     }
     UNLOCK(Q.lock, CAT_SEND_LOCK);
-    if (kind == EV_SEND_FRAMES)
-        send_frames(me, from, to);
-    else if (kind == EV_RECV_FRAMES)
-        recv_frames(me, from, to);
+    if (me->event.kind == EV_SEND_FRAMES)
+        send_frames(me, &me->event);
+    else if (me->event.kind == EV_RECV_FRAMES)
+        recv_frames(me, &me->event);
 }
 
 #ifdef TASK
@@ -324,7 +340,8 @@ __attribute__((noreturn, noinline)) void main(u32 id)
             busy |= dispatch_send(me);
         if (seen & 0xa2 || R.received != R.told)
             busy |= dispatch_recv(me);
-        dispatch_queue(me);
+        if (UNLIKELY(Q.head != Q.tail))
+            dispatch_queue(me);
         if (!busy) {
             LABEL("nic_idle");
             if (seen)
@@ -333,10 +350,11 @@ __attribute__((noreturn, noinline)) void main(u32 id)
 #else
         u32 busy = dispatch_send(me);
         busy |= dispatch_recv(me);
-        dispatch_queue(me);
+        if (UNLIKELY(Q.head != Q.tail))
+            dispatch_queue(me);
         if (!busy) {
             LABEL("nic_idle");
-#if MARKS /* a mark that was set while another core committed */
+#ifdef RMW /* a mark that was set while another core committed */
             commit_drd();
             commit_mtx();
             commit_sent();

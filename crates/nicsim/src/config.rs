@@ -228,7 +228,7 @@ impl Default for Host {
 pub struct Firmware {
     /// The largest number of work units in an event, 1 to 32. Paper, Figures 4 and 5: 5.
     pub bundle: u32,
-    /// The number of sent frames after which the host is notified at the latest. Ours: 8.
+    /// The number of sent or received frames after which the host is notified at the latest. Ours: 8.
     pub send_coalesce: u32,
     /// The minimum time between two interrupts in microseconds. Ours: 50.
     pub interrupt_us: u32,

@@ -31,7 +31,7 @@ pub struct Study<'a> {
 
 impl Study<'_> {
     /// The machine on which the paper measures this firmware: 6 x 200 MHz or 6 x 166 MHz. For the ideal
-    /// firmware: one core of 700 MHz, the slowest in steps of 50 MHz that carries line rate, so that it
+    /// firmware: one core of 650 MHz, the slowest in steps of 50 MHz that carries line rate, so that it
     /// is never idle.
     pub(super) fn job(&self, firmware: Builtin) -> Job {
         let mut config = Config::default();
@@ -41,7 +41,7 @@ impl Study<'_> {
         config.run.measure_us = self.measure_us;
         match firmware {
             Builtin::SwOnly | Builtin::Task => config.chip.mhz = Freq::mhz(200),
-            Builtin::Ideal => (config.chip.cores, config.chip.mhz) = (1, Freq::mhz(700)),
+            Builtin::Ideal => (config.chip.cores, config.chip.mhz) = (1, Freq::mhz(650)),
             _ => {}
         }
         Job { firmware, config }

@@ -48,6 +48,7 @@ impl Filter {
             "mtx",
             "mrx",
             "txf",
+            "rxf",
             "drd_marks",
             "dwr_marks",
             "mtx_marks",
