@@ -21,12 +21,11 @@
 //!
 //! Memory for each connection of the capacity: a slot of 64 bytes, 8 bytes that are needed at its end,
 //! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 80 KiB for
-//! wheel and lists. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
-//! touched when the slots are first used. Where adapters mark packets (`marking`), 8 bytes more.
+//! wheel and lists. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are touched
+//! when the slots are first used. Where adapters mark packets (`marking`), 8 bytes more.
 //!
-//! Invariants: a key has at most one entry; every slot in use is in exactly one list, of the wheel or of
-//! a service; an expired entry is never found; no two connections have the same local port towards one backend; nothing
-//! is allocated after `new`.
+//! Invariants: a key has at most one entry; every slot in use is in exactly one list, of the wheel or of a service;
+//! an expired entry is never found; no two connections have the same local port towards one backend; nothing is allocated after `new`.
 //! Thread-safety: used by one core.
 
 use std::sync::Arc;
@@ -36,6 +35,7 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod beside;
 mod conn;
+mod ended;
 mod fronted;
 mod handed;
 mod index;
@@ -51,6 +51,7 @@ mod wheel;
 
 use conn::{ANSWERED, NONE, STATE, TWO_WAY, UNESTABLISHED};
 pub use conn::{Conn, LocalPort, Progress};
+pub use ended::Numbers;
 use fronted::Fronted;
 use index::Index;
 pub use key::ConnKey;
@@ -315,6 +316,7 @@ impl Conns {
             let state = conn.state();
             self.turn(slot, state, true, now);
         }
+        self.set_end(slot, seen.end);
     }
 
     /// Changes the state, establishes the connection if `establishes` is true, and sets the deadline, which may

@@ -25,8 +25,8 @@ mod work;
 
 pub use asked::Asked;
 pub use conns::{
-    Conn, ConnKey, Conns, Full, Held, Listed, LocalPort, Owner, Progress, Proxied, Sender, Stage,
-    State, Step, Timeouts,
+    Conn, ConnKey, Conns, Full, Held, Listed, LocalPort, Numbers, Owner, Progress, Proxied, Sender,
+    Stage, State, Step, Timeouts,
 };
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, Limit, REASONS, Sum};

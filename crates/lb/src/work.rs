@@ -85,7 +85,7 @@ impl Work for Balance {
             }
         }
         let mut seen = Seen::default();
-        let missed = self.hits(batch, flows, now, &mut seen);
+        let missed = self.hits((batch, pool), flows, now, &mut seen);
         self.services(batch, missed, &mut seen);
         for lane in flows {
             let hash = seen.hashes[lane];
@@ -93,7 +93,8 @@ impl Work for Balance {
                 (false, Some(way)) => Missed::Way(way),
                 _ => {
                     let found = (seen.services[lane], &seen.keys[lane], hash);
-                    let way = self.miss(&batch.keys[lane], found, now);
+                    let packet = (&batch.keys[lane], pool.bytes(&batch.frames[lane]));
+                    let way = self.miss(packet, found, now);
                     if let Missed::Way(way) = &way {
                         self.note_mac(way, &seen.keys[lane], batch.keys[lane].eth_src);
                     }

@@ -15,7 +15,7 @@ pub struct Conn {
     pub(super) deadline: u32,
     pub(super) next: u32,
     pub(super) prev: u32,
-    /// As in [`Proxied`].
+    /// As in [`Proxied`]; with [`ENDED`] the sequence number behind the client's FIN.
     pub(super) first: u32,
     /// The local port, or 0.
     pub(super) port: u16,
@@ -33,8 +33,10 @@ pub(super) const UNESTABLISHED: u8 = 1 << 4;
 pub(super) const ANSWERED: u8 = 1 << 5;
 /// In `marks`: answers of the backend pass through the balancer.
 pub(super) const TWO_WAY: u8 = 1 << 6;
-/// In `marks`: an adapter was asked to mark the client's packets.
+/// In `marks` of a connection that is not closing: an adapter was asked to mark the client's packets.
 pub(super) const OFFERED: u8 = 1 << 7;
+/// In `marks` of a closing connection: the end of what the client sends is known.
+pub(super) const ENDED: u8 = OFFERED;
 
 /// A local address and port of a FullNAT connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -52,6 +54,8 @@ pub struct Progress {
     pub is_answered: bool,
     /// The connection is established.
     pub is_established: bool,
+    /// The sequence number behind everything that the client has sent, if it has ended its part and the number is known.
+    pub end: Option<u32>,
 }
 
 impl Conn {
@@ -80,10 +84,11 @@ impl Conn {
         self.marks & UNESTABLISHED == 0
     }
 
-    /// Whether the connection is established, or has at least an answer of its backend.
+    /// Whether the connection is established, or has at least an answer of its backend, and where the client has ended it.
     #[must_use]
     pub const fn progress(&self) -> Progress {
-        Progress { is_answered: self.marks & ANSWERED != 0, is_established: self.is_established() }
+        let is_answered = self.marks & ANSWERED != 0;
+        Progress { is_answered, is_established: self.is_established(), end: self.end() }
     }
 
     /// The progress of an inserted PROXY protocol header.
@@ -95,10 +100,14 @@ impl Conn {
             2 => Stage::Near,
             _ => Stage::Far,
         };
-        Proxied { first: self.first, stage }
+        let first = if self.end().is_some() { 0 } else { self.first };
+        Proxied { first, stage }
     }
 
     pub(super) const fn set_proxied(&mut self, proxied: Proxied) {
+        if self.end().is_some() {
+            self.marks &= !ENDED;
+        }
         self.first = proxied.first;
         self.marks = self.marks & !(3 << 2) | (proxied.stage as u8) << 2;
     }

@@ -1,12 +1,12 @@
 //! Entries for another process, and from one.
 //!
-//! An entry keeps its state, the rest of its time, its local port, and the progress of its PROXY header. Marks of
+//! An entry keeps its state, the rest of its time, its local port, and the progress of its PROXY header or its end. Marks of
 //! adapters are left out. Entries that are not established keep the order of their deadlines.
 
 use flowyard_frame::Nanos;
 use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 
-use super::conn::{OFFERED, TWO_WAY};
+use super::conn::TWO_WAY;
 use super::key::ConnKey;
 use super::ports::spread;
 use super::state::State;
@@ -82,7 +82,8 @@ impl Conns {
             };
             self.unlink(slot);
             let conn = &mut self.slots[slot as usize];
-            conn.marks = marks & !OFFERED;
+            conn.marks = marks;
+            conn.forget_offer();
             conn.first = u32::from_ne_bytes(first);
             conn.address = u8::from(!is_counted);
             let most = wheel::ticks(self.timeouts.longest()).min(u32::MAX.into()) as u32;

@@ -227,7 +227,7 @@ impl Conns {
     pub(super) fn unmark(&mut self, slot: u32) {
         let Some(it) = &mut self.marking else { return };
         if let Some(conn) = self.slots.get_mut(slot as usize) {
-            conn.marks &= !OFFERED;
+            conn.forget_offer();
         }
         it.remove(slot);
     }
@@ -316,7 +316,7 @@ impl Marking {
                 *number = NONE;
             }
             if let Some(conn) = slots.get_mut(slot as usize).filter(|_| numbers[0] == NONE) {
-                conn.marks &= !OFFERED;
+                conn.forget_offer();
             }
         }
     }

@@ -27,6 +27,8 @@ struct Known {
     state: State,
     deadline: u64,
     is_established: bool,
+    /// The sequence number behind the client's FIN or RST.
+    end: Option<u32>,
 }
 
 /// Reference model: a map with the same rules.
@@ -62,12 +64,28 @@ impl Slow {
         known.deadline = (now + timeout).div_ceil(Self::TICK);
     }
 
+    /// Whether a segment belongs to the connection, which was in state `before`.
+    fn continues(&mut self, key: u32, before: State, flags: u8, numbers: Numbers) -> bool {
+        let known = self.map.get_mut(&key).unwrap();
+        if before == State::Closing && flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN {
+            return false;
+        }
+        match known.end {
+            Some(end) => (0..1 << 30).contains(&end.wrapping_sub(numbers.first)),
+            None => {
+                let ends = flags & (FlowKey::FIN | FlowKey::RST) != 0 && flags & FlowKey::SYN == 0;
+                known.end = ends.then_some(numbers.end);
+                true
+            }
+        }
+    }
+
     fn insert(&mut self, key: u32, backend: u32, state: State, now: Nanos) -> bool {
         if self.map.len() == self.capacity && !self.map.contains_key(&key) {
             return false;
         }
         let deadline = (now + self.timeouts.opening).div_ceil(Self::TICK);
-        self.map.insert(key, Known { backend, state, deadline, is_established: false });
+        self.map.insert(key, Known { backend, state, deadline, is_established: false, end: None });
         true
     }
 
@@ -80,7 +98,7 @@ impl Slow {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Packet { key: u32, flags: u8 },
+    Packet { key: u32, flags: u8, seq: u32 },
     Wait(Nanos),
     Advance,
 }
@@ -95,7 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
         FlowKey::SYN | FlowKey::ACK,
     ]);
     prop_oneof![
-        8 => (0u32..60, flags).prop_map(|(key, flags)| Step::Packet { key, flags }),
+        8 => (0u32..60, flags, 0u32..8).prop_map(|(key, flags, seq)| Step::Packet { key, flags, seq: seq << 29 }),
         2 => (0..40 * SECOND).prop_map(Step::Wait),
         1 => (0..2000 * SECOND).prop_map(Step::Wait),
         3 => Just(Step::Advance),
@@ -119,17 +137,28 @@ proptest! {
                     prop_assert_eq!(gone, slow.advance(now));
                     prop_assert_eq!(fast.len(), slow.map.len());
                 }
-                Step::Packet { key: number, flags } => {
+                Step::Packet { key: number, flags, seq } => {
                     let key = key(number);
                     let hash = key.hash(SEED);
                     let found = fast.find(&key, hash, now);
                     let known = found.and_then(|slot| fast.get(slot, now));
                     let known = known.map(|c| (c.backend, c.state(), c.is_established()));
                     prop_assert_eq!(known, slow.find(number, now));
-                    if let Some(slot) = found {
-                        fast.seen(slot, flags, now);
-                        slow.seen(number, flags, now);
-                    } else {
+                    let (before, goes_on) = match (found, known) {
+                        (Some(slot), Some((_, before, _))) => {
+                            fast.seen(slot, flags, now);
+                            slow.seen(number, flags, now);
+                            let fin = u32::from(flags & FlowKey::FIN != 0);
+                            let numbers = Numbers { first: seq, end: seq.wrapping_add(fin) };
+                            let goes_on = fast.continues(slot, (before, flags), Some(numbers));
+                            prop_assert_eq!(goes_on, slow.continues(number, before, flags, numbers));
+                            prop_assert_eq!(fast.slots[slot as usize].end(), slow.map[&number].end);
+                            (Some(before), goes_on)
+                        }
+                        _ => (None, false),
+                    };
+                    if !goes_on {
+                        prop_assert!(before.is_none_or(|before| before == State::Closing));
                         backend += 1;
                         let state = State::first(proto::TCP, flags);
                         let kept = fast.insert(&key, hash, of(backend), state, now).is_ok();

@@ -99,7 +99,7 @@ impl Balance {
         now: Nanos,
     ) -> Way {
         self.came_from_another(target.id);
-        let seen = Progress { is_answered: true, is_established: true };
+        let seen = Progress { is_answered: true, is_established: true, end: None };
         self.keep(conn, hash, (target, true), (state, seen), now)
             .unwrap_or_else(|_| Way::without_entry(target.id))
     }

@@ -26,6 +26,10 @@ use crate::{Choice, Conn, Mode, Plan, Target};
 
 /// The parts of the longest time-out in which ends of entries are reported. An entry in use is reported again once in each.
 const PARTS: u64 = 8;
+/// A connection is not reported any more if its client has ended its part, and was silent since then for one of these parts of
+/// the time-out of closing connections. A report has no sequence number, by which packets of the client's next connection
+/// from the same port would be recognized.
+const ENDED_PARTS: u64 = 3;
 /// A tick of the connection tables is 2^27 ns.
 const TICK_BITS: u32 = 27;
 
@@ -88,12 +92,16 @@ impl Scan {
                 let at = now();
                 let conns = table.lock().unwrap_or_else(PoisonError::into_inner);
                 from = conns.page(slot, at, &mut self.page);
-                let step = part(conns.timeouts().longest());
+                let timeouts = conns.timeouts();
+                let step = part(timeouts.longest());
                 drop(conns);
                 looked_at += self.page.len() as u64;
                 let mut page = std::mem::take(&mut self.page);
                 for listed in page.drain(..) {
-                    if let Some((hash, target)) = needs_report(&plan, &listed.conn) {
+                    let may_be_over = listed.conn.end().is_some()
+                        && listed.idle >= timeouts.closing / ENDED_PARTS;
+                    if !may_be_over && let Some((hash, target)) = needs_report(&plan, &listed.conn)
+                    {
                         let deadline = ((at + listed.left) >> TICK_BITS) as u32;
                         report(self.found(hash, target.identity, deadline, (step, at)));
                     }

@@ -325,6 +325,7 @@ fn connections_are_counted_by_backend() {
 }
 
 mod directory;
+mod ended;
 mod errors;
 mod flood;
 mod front;

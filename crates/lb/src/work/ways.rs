@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use crate::{Conn, ConnKey, Conns, Mode, Plan, Progress, Sender, State, Target};
+use crate::{Conn, ConnKey, Conns, Mode, Numbers, Plan, Progress, Sender, State, Target};
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
+use flowyard_pool::Pool;
 
 use super::balance::Balance;
 use super::leases::Leases;
@@ -20,7 +21,13 @@ const BUDGET: usize = 64;
 
 impl Balance {
     /// Finds the connections of `lanes` in this core's table. Returns the lanes that missed.
-    pub(super) fn hits(&self, batch: &Batch, lanes: Lanes, now: Nanos, seen: &mut Seen) -> Lanes {
+    pub(super) fn hits(
+        &self,
+        (batch, pool): (&Batch, &Pool),
+        lanes: Lanes,
+        now: Nanos,
+        seen: &mut Seen,
+    ) -> Lanes {
         let seed = self.plan.seed();
         for lane in lanes {
             seen.keys[lane] = ConnKey::of(&batch.keys[lane]);
@@ -40,8 +47,12 @@ impl Balance {
         let mut missed = conns.find_batch(&seen.keys, &seen.hashes, rest, now, &mut seen.slots);
         for lane in lanes.without(missed) {
             let (slot, flags) = (seen.slots[lane], batch.keys[lane].tcp_flags);
+            let frame = || pool.bytes(&batch.frames[lane]);
             match conns.seen(slot, flags, now) {
-                Some((backend, state)) if stays(plan, backend, state, flags) => {
+                Some((backend, before))
+                    if stays(plan, backend)
+                        && continues(&mut conns, slot, (before, flags), frame) =>
+                {
                     let home = Some((self.core as u16, slot));
                     if self.settings.returns {
                         conns.set_mac(slot, batch.keys[lane].eth_src);
@@ -84,7 +95,7 @@ impl Balance {
     /// The way of a packet to a service, without an entry in this core's table, or whose entry needs another backend.
     pub(super) fn miss(
         &mut self,
-        key: &FlowKey,
+        (key, frame): (&FlowKey, &[u8]),
         (service, conn, hash): (Option<u16>, &ConnKey, u64),
         now: Nanos,
     ) -> Missed {
@@ -99,14 +110,27 @@ impl Balance {
         if plan.services().get(usize::from(service)).is_some_and(|table| table.service.one_packet) {
             return self.one_packet(&plan, service, (conn, hash), now);
         }
+        // Whether a table has an entry of a connection that the client has ended before this one.
+        let mut is_new = false;
         // An earlier lane of the batch may have entered the connection.
-        let found = |conns: &mut Conns, core: usize| {
+        let mut found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
+            if is_new && conns.get(slot, now).is_some_and(|conn| !conn.is_counted()) {
+                // A copy of the one before, on a core that has not seen its end.
+                conns.remove(slot, plan.seed());
+                return None;
+            }
             let (backend, before) = conns.seen(slot, flags, now)?;
             let way = Way { backend, home: Some((core as u16, slot)), local: conns.local(slot) };
+            if !stays(&plan, backend) {
+                return None;
+            }
+            if !continues(conns, slot, (before, flags), || frame) {
+                is_new = true;
+                return None;
+            }
             let conn = conns.get(slot, now)?;
-            let seen = (conn.state(), conn.progress());
-            stays(&plan, backend, before, flags).then_some((way, seen))
+            Some((way, (conn.state(), conn.progress())))
         };
         let own = self.table(self.core).and_then(|mut conns| found(&mut conns, self.core));
         if let Some((way, _)) = own {
@@ -130,7 +154,15 @@ impl Balance {
             }
             return Missed::Way(kept.unwrap_or(way));
         }
-        self.new_connection(&plan, service, (key, conn, hash), now)
+        let way = self.new_connection(&plan, service, (key, conn, hash), now);
+        if let Missed::Way(Way { home: Some((core, slot)), .. }) = way
+            && State::Open.may_end(flags)
+            && let Some(mut conns) = self.table(core.into())
+            && conns.has(slot, conn)
+        {
+            conns.continues(slot, (State::Open, flags), Numbers::of(frame)); // the entry begins with the end
+        }
+        way
     }
 
     /// The connection has an entry of this core now, in `slot`, which was copied from that of another one. From now on it is
@@ -220,12 +252,22 @@ impl Balance {
     }
 }
 
-/// Whether a packet with these flags still goes to the backend of its connection.
+/// Whether packets of existing connections still go to this backend.
 #[inline]
-fn stays(plan: &Plan, backend: u32, state: State, flags: u8) -> bool {
-    // A SYN on a closing connection begins a new one: the client reuses its port.
-    let again = state == State::Closing && flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN;
-    !again && plan.target(backend).is_some_and(|target| target.keeps)
+fn stays(plan: &Plan, backend: u32) -> bool {
+    plan.target(backend).is_some_and(|target| target.keeps)
+}
+
+/// Whether a packet of the client belongs to the connection in `slot`, and not to a new one from the same port. `conns` has
+/// been told of the packet; the connection was in state `before`.
+#[inline]
+fn continues<'f>(
+    conns: &mut Conns,
+    slot: u32,
+    (before, flags): (State, u8),
+    frame: impl FnOnce() -> &'f [u8],
+) -> bool {
+    !before.may_end(flags) || conns.continues(slot, (before, flags), Numbers::of(frame()))
 }
 
 /// Whether packets of another core's connection may use a lease: it stays until it expires.

@@ -449,6 +449,21 @@ fn what_was_refused_is_offered_again_later() {
 }
 
 #[test]
+fn the_end_of_a_connection_stays_known_when_others_may_be_offered_again() {
+    let (mut bed, marker) = bed(Mode::Dsr);
+    marker.0.lock().unwrap().refuses = true;
+    for (flags, seq, now) in
+        [(0x10, 1, 1), (0x10, 1, 1), (0x11, 1, 1), (0x10, 99, 2), (0x11, 99, 2), (0x10, 999, 14)]
+    {
+        for n in 0..40 {
+            let data = Build::new(&client(&web(Mode::Dsr), n)).flags(flags).seq(seq).bytes();
+            bed.pass(0, &[(data, 0, 0)], now * SECOND);
+        }
+    }
+    assert_eq!(bed.hub.states()[0].counts.connections, 3 * 40);
+}
+
+#[test]
 fn an_association_of_sctp_is_offered_once() {
     let mut service = web(Mode::Dsr);
     service.proto = proto::SCTP;

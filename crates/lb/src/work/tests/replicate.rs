@@ -3,35 +3,35 @@
 use super::*;
 use crate::{Scan, SyncReport};
 
-const SECOND: Nanos = 1_000_000_000;
+pub(super) const SECOND: Nanos = 1_000_000_000;
 
 /// A machine with two cores.
-struct Machine {
-    hub: Arc<Hub>,
-    cores: Vec<Balance>,
+pub(super) struct Machine {
+    pub(super) hub: Arc<Hub>,
+    pub(super) cores: Vec<Balance>,
     scan: Scan,
 }
 
 impl Machine {
-    fn new(service: &Service) -> Self {
+    pub(super) fn new(service: &Service) -> Self {
         let hub = Arc::new(Hub::new(Control::new(vec![service.clone()], 251, 7).unwrap()));
         let settings = BalanceSettings { replicated: 1024, ..settings() };
         let cores = Balance::group(&hub, 2, &settings);
         Self { hub, cores, scan: Scan::default() }
     }
 
-    fn set(&self, service: &Service) {
+    pub(super) fn set(&self, service: &Service) {
         self.hub.set(vec![service.clone()], 5).unwrap();
     }
 
     /// What a pass of its scan reports.
-    fn pass(&mut self, now: Nanos) -> Vec<SyncReport> {
+    pub(super) fn pass(&mut self, now: Nanos) -> Vec<SyncReport> {
         let mut all = Vec::new();
         self.scan.pass(&self.hub, || now, |report| all.push(report));
         all
     }
 
-    fn hear(&mut self, reports: &[SyncReport], now: Nanos) {
+    pub(super) fn hear(&mut self, reports: &[SyncReport], now: Nanos) {
         let replica = self.hub.replicated().unwrap();
         for report in reports {
             match *report {
@@ -46,16 +46,25 @@ impl Machine {
         }
     }
 
-    fn frame(&mut self, core: usize, key: &FlowKey, flags: u8, now: Nanos) -> To {
+    pub(super) fn frame(&mut self, core: usize, key: &FlowKey, flags: u8, now: Nanos) -> To {
+        self.give(core, &Build::new(key).flags(flags).bytes(), now)
+    }
+
+    /// Where a frame goes.
+    pub(super) fn give(&mut self, core: usize, data: &[u8], now: Nanos) -> To {
+        self.sent(core, data, now).0
+    }
+
+    /// Where a frame goes, and its bytes then.
+    pub(super) fn sent(&mut self, core: usize, data: &[u8], now: Nanos) -> (To, Vec<u8>) {
         let mut pool = Pool::new(8, 2048);
         let mut batch = Batch::default();
-        let data = Build::new(key).flags(flags).bytes();
-        let frame = pool.copy(&data, Meta { wire_len: data.len() as u32, ..Meta::default() });
-        let key = parse::key(&Headers::parse(LinkType::Ethernet, &data), &data, 0);
+        let frame = pool.copy(data, Meta { wire_len: data.len() as u32, ..Meta::default() });
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
         let lane = batch.push(frame.unwrap(), key).unwrap();
         batch.actions[lane] = Action::queue(0);
         self.cores[core].work(&mut batch, &pool, now);
-        batch.actions[lane].to
+        (batch.actions[lane].to, pool.bytes(&batch.frames[lane]).to_vec())
     }
 
     /// Where a packet of a client goes.
@@ -64,7 +73,7 @@ impl Machine {
     }
 
     /// Opens a connection and returns its backend.
-    fn open(&mut self, client: u16, now: Nanos) -> To {
+    pub(super) fn open(&mut self, client: u16, now: Nanos) -> To {
         let first = self.send(client, FlowKey::SYN, now);
         let reply = flow(proto::TCP, client).flow().reversed();
         if let (To::Port(number), true) = (first, self.translates()) {
@@ -83,13 +92,13 @@ impl Machine {
     }
 }
 
-fn flow(proto: u8, client: u16) -> FlowKey {
+pub(super) fn flow(proto: u8, client: u16) -> FlowKey {
     let [a, b] = client.to_be_bytes();
     FlowKey::five_tuple(proto, IpAddr::from([10, 1, a, b]), 7000, ip("192.0.2.1"), 80)
 }
 
 /// Backends 1 to `count`, of which `drained` get no new connections.
-fn web(mode: Mode, choice: Choice, count: u8, drained: &[u8]) -> Service {
+pub(super) fn web(mode: Mode, choice: Choice, count: u8, drained: &[u8]) -> Service {
     let mut service = service("web", ip("192.0.2.1"), proto::TCP, 80..=80, mode);
     service.choice = choice;
     let one = |n| Backend {

@@ -27,10 +27,6 @@ use flowyard_livekit::net::Net;
 /// `after_ms` of the announcements: more than health checks take to find a backend down.
 pub(crate) const AFTER_MS: u64 = 2500;
 
-/// Keys of `[balance]`. The clients use a port again after 20 to 30 seconds, by which time the entry of the connection that had
-/// it must have ended on every balancer: `docs/fleet.md`.
-const KEYS: &str = "closing_ms = 10000\n";
-
 const ANNOUNCE: &str = "[balance.announce]\nafter_ms = 2500\nwithdraw_ms = 1000\n";
 
 /// Whether balancers report connections to each other that Maglev alone would break.
@@ -199,14 +195,14 @@ impl Fleet {
     /// The sections of `[balance]`: announcements, and reports of connections to the other balancers.
     fn balance(&self, n: usize) -> String {
         if !synchronizes() {
-            return format!("{KEYS}{ANNOUNCE}");
+            return ANNOUNCE.to_owned();
         }
         let address = |n| format!("10.8.0.{n}:7926");
         let peers: Vec<_> = (1..=BALANCERS).filter(|&peer| peer != n).map(address).collect();
         let key = self.management.folder.path().join("sync.key");
         std::fs::write(&key, "a key of this test that is long enough").unwrap();
         format!(
-            "{KEYS}{ANNOUNCE}[balance.sync]\nlisten = {:?}\npeers = {peers:?}\nkey_file = {key:?}\n",
+            "{ANNOUNCE}[balance.sync]\nlisten = {:?}\npeers = {peers:?}\nkey_file = {key:?}\n",
             address(n)
         )
     }
