@@ -78,11 +78,10 @@ impl Work for Balance {
                 continue;
             }
             let key = &batch.keys[lane];
-            if proto::has_ports(key.proto) && key.fragment() != Frag::Later && key.is_ip() {
-                flows = flows.with(lane);
-            } else {
-                others = others.with(lane);
-            }
+            let is_flow =
+                proto::has_ports(key.proto) && key.fragment() != Frag::Later && key.is_ip();
+            let of = if is_flow { &mut flows } else { &mut others };
+            *of = of.with(lane);
         }
         let mut seen = Seen::default();
         let missed = self.hits((batch, pool), flows, now, &mut seen);

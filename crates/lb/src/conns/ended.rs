@@ -109,8 +109,8 @@ impl Conns {
         }
     }
 
-    /// Whether a packet of the client, of which [`Conns::seen`] was told, belongs to the connection in `slot`, which was in
-    /// state `before`. A FIN or RST ends what the client sends. `numbers` are those of the packet, if they could be read.
+    /// Whether a packet of the client belongs to the connection in `slot`, which was in state `before`. [`Conns::seen`] was called
+    /// for the packet. A FIN or RST ends what the client sends. `numbers` are those of the packet, if they could be read.
     #[cold]
     pub fn continues(
         &mut self,

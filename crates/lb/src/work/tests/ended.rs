@@ -119,7 +119,7 @@ fn a_client_sends_on_after_the_end_of_the_server() {
     }
 }
 
-/// The address of the client is told by numbers that are stored in the place of the end.
+/// Services that send the client's address to the backend store the first sequence number in the place of the end.
 #[test]
 fn services_that_tell_the_clients_address_keep_the_entry() {
     for proxy in [false, true] {
