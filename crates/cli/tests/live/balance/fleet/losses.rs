@@ -118,9 +118,10 @@ pub(crate) fn kill(fleet: &mut Fleet) {
     let (_, checksum) = fleet.until_current(revision);
     assert_ne!(checksum, before.1);
     let mut owned = Owned::by(fleet, KILLED);
-    wait_until("the reports of the connections", || {
+    // Entries of earlier connections from the same ports end after `closing_ms`.
+    wait_until("the reports of the connections, and the end of entries of earlier ones", || {
         owned = Owned::by(fleet, KILLED);
-        !synchronizes() || owned.unreported == 0
+        owned.known.is_empty() && (!synchronizes() || owned.unreported == 0)
     });
     let Owned { equal, moved, known, .. } = owned;
     let counts = (equal.len(), moved.len(), known.len());
