@@ -21,13 +21,16 @@
 //! port's tx queue, so a flow may change from a port to a queue at any time. A port is also not a
 //! choice of placement: flows that share a slot must not be sent out of each other's ports. If a
 //! frame for a port finds that its flow's home is not done, the frame goes to the home; the caller may
-//! keep the table's answer with it ([`Settle::settle`] changes only the destination).
+//! keep the table's answer with it ([`Settle::settle`] changes only the destination). If the home is done,
+//! the slot forgets it. A frame for a port asks no more than whether its slot has a home: one bit, and the
+//! bits of all slots fit into a core's first cache where the slots themselves do not fit into the second.
 //!
 //! For each batch call [`Settle::settle`], enqueue the frames, then call [`Settle::enqueued`]. Between
 //! the two calls the batch's flows count as in flight, because another producer may enqueue at the
 //! same time: the tail is read after enqueuing, when it can only be too large, which is safe.
 //!
-//! Invariants: all frames of a slot that are not done are at its home; no allocation after `new`.
+//! Invariants: all frames of a slot that are not done are at its home; a slot without a home has no frame
+//! that is not done; no allocation after `new`.
 //! Thread-safety: one core owns a `Settle`; a flow must pass through one `Settle` only.
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Rng, To};
@@ -84,6 +87,8 @@ pub struct Look {
 #[derive(Clone, Debug)]
 pub struct Settle {
     slots: Box<[Slot]>,
+    /// A bit for each slot: whether it has a home.
+    homed: Box<[u64]>,
     mix: Mix,
     /// An odd number that spreads receive hashes over the slots.
     multiplier: u64,
@@ -101,6 +106,7 @@ impl Settle {
         let slots = slots.clamp(1, 1 << 24).next_power_of_two();
         Self {
             slots: vec![Slot { last: 0, home: To::DROP, stuck: 0 }; slots].into(),
+            homed: vec![0; slots.div_ceil(64)].into(),
             mix: Mix::new(seed),
             multiplier: Rng::new(seed).bits() | 1,
             pending: [0; LANES],
@@ -116,9 +122,11 @@ impl Settle {
         if self.pending_len != 0 {
             self.enqueued(places); // the caller did not finish the previous batch
         }
-        let (slots, stay) = self.find(batch, lanes);
+        let ports = ports(batch, lanes);
+        let (slots, stay) = self.find(batch, lanes, ports);
         if stay {
             // In most batches no flow wants to move.
+            let lanes = lanes.without(ports);
             if lanes == Lanes::first(lanes.count() as usize) {
                 (self.pending, self.pending_len) = (slots, lanes.count() as usize);
             } else {
@@ -147,12 +155,21 @@ impl Settle {
         true
     }
 
-    /// The slots of `lanes`, and whether each flow is at the destination of its frame. All slots are read before
-    /// any is written, so that cache misses overlap.
+    /// The slots of `lanes`, and whether each flow is at the destination of its frame, or has no home if that is a
+    /// port. All slots are read before any is written, so that cache misses overlap.
     #[inline]
-    fn find(&self, batch: &Batch, lanes: Lanes) -> ([u32; LANES], bool) {
+    fn find(&self, batch: &Batch, lanes: Lanes, ports: Lanes) -> ([u32; LANES], bool) {
         let (mut slots, mut stay) = ([0; LANES], true);
-        if lanes == batch.lanes() {
+        if !ports.is_empty() {
+            for lane in ports {
+                let at = self.slot(&batch.frames[lane], &batch.keys[lane]);
+                slots[lane] = at as u32;
+                stay &= !self.has_home(at);
+            }
+            for lane in lanes.without(ports) {
+                stay &= self.stays(batch, lane, &mut slots[lane]);
+            }
+        } else if lanes == batch.lanes() {
             for (lane, slot) in slots.iter_mut().enumerate().take(batch.len()) {
                 stay &= self.stays(batch, lane, slot);
             }
@@ -233,8 +250,8 @@ impl Settle {
     /// The destination of a slot's next frame, for which the tables chose `to`. `known` caches the head
     /// of one home; a cached head is at most too small, which is safe.
     #[inline]
-    fn place(&mut self, slot: usize, to: To, known: &mut (To, u64), places: &dyn Tails) -> To {
-        let slot = &mut self.slots[slot];
+    fn place(&mut self, at: usize, to: To, known: &mut (To, u64), places: &dyn Tails) -> To {
+        let slot = &mut self.slots[at];
         if slot.home == to {
             return to;
         }
@@ -251,11 +268,24 @@ impl Settle {
             return slot.home;
         }
         slot.stuck = 0;
-        if matches!(to, To::Queue(_)) {
-            self.counts.moved += u64::from(!slot.home.is_drop());
-            slot.home = to;
+        match to {
+            To::Queue(_) => {
+                self.counts.moved += u64::from(!slot.home.is_drop());
+                slot.home = to;
+                self.homed[at / 64] |= 1 << (at % 64);
+            }
+            To::Port(_) => {
+                slot.home = To::DROP;
+                self.homed[at / 64] &= !(1 << (at % 64));
+            }
+            _ => {}
         }
         to
+    }
+
+    #[inline]
+    fn has_home(&self, slot: usize) -> bool {
+        self.homed[slot / 64] >> (slot % 64) & 1 != 0
     }
 
     /// The slot of a frame's flow, by its receive hash, which is the same for all frames of a flow. All
@@ -281,6 +311,16 @@ impl Settle {
         let hash = self.mix.slim(&flow);
         hash as usize & (self.slots.len() - 1)
     }
+}
+
+/// The lanes of `lanes` that go to a port.
+#[inline]
+fn ports(batch: &Batch, lanes: Lanes) -> Lanes {
+    let mut ports = 0;
+    for (lane, action) in batch.actions.iter().enumerate() {
+        ports |= u32::from(matches!(action.to, To::Port(_))) << lane;
+    }
+    Lanes(ports & lanes.0)
 }
 
 #[cfg(test)]

@@ -78,11 +78,10 @@ pub(crate) struct Ends {
     pub(crate) only: Option<(u8, Arc<[Counts]>)>,
 }
 
-/// The data of a path that a frame of the port mapping needs, in one cache line.
+/// The data of a path that a frame needs, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Fast {
-    generation: u32,
     port: u32,
     pub(crate) only: Option<(u8, Arc<[Counts]>)>,
     /// Frames and bytes so far.
@@ -116,6 +115,9 @@ pub(crate) struct Cache {
     entries: Vec<Line>,
     /// Cache lines of an entry.
     lines: usize,
+    /// Of each path. They are apart from the rest, because every hit compares one, and those of many paths fit into a
+    /// core's first cache.
+    generations: Vec<u32>,
     fast: Vec<Fast>,
     paths: Vec<Known>,
     live: Vec<u32>,
@@ -151,6 +153,7 @@ impl Cache {
             taken: 0,
             entries: Vec::new(),
             lines: 1,
+            generations: Vec::new(),
             fast: Vec::new(),
             paths: Vec::new(),
             live: Vec::new(),
@@ -178,15 +181,13 @@ impl Cache {
     /// The number and the generation of a path.
     pub(crate) fn known(&mut self, path: &Path, ends: impl FnOnce() -> Ends) -> (u32, u32) {
         let number = self.number(path, ends);
-        (number, self.fast[number as usize].generation)
+        (number, self.generations[number as usize])
     }
 
-    /// The counters of the path's only flow, if the path is still that with this lower half of the generation.
-    /// They are empty if the path has several flows.
+    /// Whether the path is still that with this lower half of the generation.
     #[inline]
-    pub(crate) fn alive(&self, path: u32, half: u16) -> Option<&[Counts]> {
-        let fast = self.fast.get(path as usize).filter(|fast| fast.generation as u16 == half)?;
-        Some(fast.only.as_ref().map_or(&[], |(_, counts)| counts))
+    pub(crate) fn is_alive(&self, path: u32, half: u16) -> bool {
+        self.generations.get(path as usize).is_some_and(|generation| *generation as u16 == half)
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -208,8 +209,8 @@ impl Cache {
     }
 
     fn live(&self, entry: u64) -> bool {
-        let known = self.fast.get(entry as u32 as usize);
-        known.is_some_and(|known| known.generation == (entry >> 32) as u32)
+        let known = self.generations.get(entry as u32 as usize);
+        known.is_some_and(|generation| *generation == (entry >> 32) as u32)
     }
 
     /// The entry of a key, also if its path has ended.
@@ -271,11 +272,17 @@ impl Cache {
         let mut hits = 0;
         for path in found.iter().flatten() {
             hits += 1;
-            if let Some((_, counts)) = &self.fast[*path as usize].only {
-                black_box(counts.get(core).map(|counts| counts.read().0));
-            }
+            self.fetch(*path, core);
         }
         self.watch.hits(hits);
+    }
+
+    /// Fetches the counters of a path that a core is about to write, if the path has only one flow.
+    #[inline]
+    pub(crate) fn fetch(&self, path: u32, core: usize) {
+        if let Some((_, counts)) = &self.fast[path as usize].only {
+            black_box(counts.get(core).map(|counts| counts.read().0));
+        }
     }
 
     pub(crate) fn path(&self, path: u32) -> &Path {
@@ -322,6 +329,7 @@ impl Cache {
         }
         let capacity = flows.next_power_of_two().max(64);
         self.only.resize(capacity, NONE);
+        self.generations.reserve(capacity - self.generations.len().min(capacity));
         self.fast.reserve(capacity - self.fast.len().min(capacity));
         self.paths.reserve(capacity - self.paths.len().min(capacity));
         self.live.reserve(capacity - self.live.len().min(capacity));
@@ -354,7 +362,7 @@ impl Cache {
         let number = self.number(path, ends);
         self.taken += usize::from(self.tags[set][way] == 0);
         self.tags[set][way] = tag;
-        let head = u64::from(self.fast[number as usize].generation) << 32 | u64::from(number);
+        let head = u64::from(self.generations[number as usize]) << 32 | u64::from(number);
         let lines = self.entries[at..at + self.lines].iter_mut();
         let places = lines.flat_map(|line| line.0.iter_mut());
         let words = std::iter::once(head).chain(self.words.of(&key.0));
@@ -393,7 +401,8 @@ impl Cache {
             }
             None => {
                 self.paths.push(Known { path: path.clone(), at });
-                self.fast.push(Fast { generation: 1, port, only, hits: (0, 0) });
+                self.generations.push(1);
+                self.fast.push(Fast { port, only, hits: (0, 0) });
             }
         }
         number
@@ -408,8 +417,9 @@ impl Cache {
         self.free.push(number);
         let known = &self.paths[number as usize];
         let fast = &mut self.fast[number as usize];
-        fast.generation = fast.generation.wrapping_add(1);
-        self.wrapped |= fast.generation as u16 == 0;
+        let generation = &mut self.generations[number as usize];
+        *generation = generation.wrapping_add(1);
+        self.wrapped |= *generation as u16 == 0;
         fast.only = None;
         match known.path.only() {
             Some(flow) => {
@@ -429,10 +439,15 @@ impl Cache {
         }
     }
 
+    /// Whether the next [`Cache::find`] ends paths, because there are too many.
+    #[inline]
+    pub(crate) const fn sheds(&self) -> bool {
+        self.live.len() > self.only.len() + PATHS * self.sets * WAYS
+    }
+
     /// Ends paths in turn while there are too many: no more than frames have made since the last call.
     fn shed(&mut self) {
-        let most = self.only.len() + PATHS * self.sets * WAYS;
-        while self.live.len() > most {
+        while self.sheds() {
             self.hand = (self.hand + 1) % self.live.len();
             self.kill(self.live[self.hand]);
         }

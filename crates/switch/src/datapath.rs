@@ -36,6 +36,7 @@ use crate::world::World;
 mod ahead;
 mod front;
 mod fronted;
+mod noted;
 mod path;
 mod unfinished;
 mod walk;
@@ -164,6 +165,9 @@ pub struct Datapath {
     fronted: Option<Box<fronted::Fronted>>,
     /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
+    /// Whether no frame was noted since the last [`Datapath::breathe`], and when noted frames were counted.
+    is_quiet: bool,
+    counted: u64,
     /// Whether a lookup in the tables is cheap.
     is_light: bool,
     splits: unfinished::Splits,
@@ -203,6 +207,8 @@ impl Datapath {
             ahead: ahead::Ahead::default(),
             fronted: None,
             is_ready: false,
+            is_quiet: true,
+            counted: 0,
             is_light: false,
             splits: unfinished::Splits::new(settings.long_frames),
             in_force: 0,
@@ -235,9 +241,11 @@ impl Datapath {
     }
 
     fn hits(&self, number: u32) -> Option<(u64, u64)> {
-        let (packets, bytes) = self.cache.hits(number);
+        let (hits, noted) = (self.cache.hits(number), self.noted(number));
         let flow = self.flow(number)?;
-        Some((flow.offloaded.0 + packets, flow.offloaded.1 + bytes))
+        let sum =
+            |part: fn(&(u64, u64)) -> u64| [flow.offloaded, hits, noted].iter().map(part).sum();
+        Some((sum(|of| of.0), sum(|of| of.1)))
     }
 
     fn number(&self, entry: &Entry, level: u32) -> Option<u32> {
@@ -255,6 +263,7 @@ impl Datapath {
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
         self.is_ready = false;
+        self.count_noted();
         match change {
             Change::Flow(entry) => self.add(entry, level(entry)),
             Change::FlowGone(entry) => self.remove(entry, level(entry)),

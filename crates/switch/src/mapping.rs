@@ -7,10 +7,12 @@
 //!
 //! The port-mapping table of the KTH group mapped (input port, queue) to (output port, queue), behind filters of
 //! the adapter that had parsed and matched the frame. Here the key that the yard has already computed is looked up
-//! in a [`flowyard_flow::table::Exact`]. The entry's action is a port. Its mark is the path in the
-//! [`crate::cache::Cache`] whose flows are counted, and its counter is the lower half of the path's generation. An
-//! entry is valid only while its path has this generation, so whatever ends a path ends its entries in the same
-//! call.
+//! in a table. The entry says the port, the path in the [`crate::cache::Cache`] whose flows are counted, and the lower
+//! half of the path's generation. An entry is valid only while its path has this generation, so whatever ends a path
+//! ends its entries in the same call.
+//!
+//! The frames of an entry are noted in the entry itself, and counted in the flows later: see [`Mapping::note`]. The data
+//! plane first counts all that is noted whenever it changes entries or ends paths ([`Mapping::take_noted`]).
 //!
 //! A flow gets an entry at its second frame. If it cannot have one then, the switch tries again at its 4th, 8th, ..
 //! frame; if its entry became invalid, it tries at once. While lookups do not pay (few frames hit, and few flows
@@ -19,10 +21,14 @@
 //! Invariants: only [`Mapping::set_mask`] allocates; only keys of plain frames are looked up.
 //! Thread-safety: owned by one core.
 
-use flowyard_flow::table::{Exact, Table};
-use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, To};
 
 use crate::pause::Pause;
+
+mod plain;
+
+pub(crate) use plain::Noted;
+use plain::Plain;
 
 /// During a pause, one of N batches is looked up.
 const ONE_IN: u32 = 64;
@@ -42,9 +48,9 @@ const LONGEST: u32 = 1 << 16;
 pub(crate) struct Mapped {
     /// The port's number in the yard.
     pub(crate) port: u16,
-    /// The path and its generation.
+    /// The path, and the lower half of its generation.
     pub(crate) path: u32,
-    pub(crate) generation: u32,
+    pub(crate) half: u16,
 }
 
 /// See the module's head.
@@ -52,7 +58,7 @@ pub(crate) struct Mapped {
 pub(crate) struct Mapping {
     capacity: usize,
     mask: FlowKey,
-    table: Option<Exact>,
+    table: Option<Plain>,
     seed: u64,
     /// Indexed by receive hash: the hash of a flow, and in the bits of [`COUNT`] the number of its frames.
     seen: Box<[u32]>,
@@ -65,6 +71,8 @@ pub(crate) struct Mapping {
     /// Windows with few hits since all entries are taken, and how many of them are accepted.
     useless: u32,
     patience: u32,
+    /// Whether all entries are to be removed, because none was of use or none is free: see [`Mapping::is_worn`].
+    is_worn: bool,
 }
 
 impl Mapping {
@@ -81,13 +89,14 @@ impl Mapping {
             crowd: 0,
             useless: 0,
             patience: PATIENCE,
+            is_worn: false,
         }
     }
 
     /// Sets the mask that distinguishes keys. A changed mask discards all entries.
     pub(crate) fn set_mask(&mut self, mask: &FlowKey) {
         if self.capacity != 0 && (*mask != self.mask || self.table.is_none()) {
-            self.table = Some(Exact::new(self.capacity, mask, self.seed));
+            self.table = Some(Plain::new(self.capacity, mask, self.seed));
             self.mask = *mask;
             self.seen = vec![0; (2 * self.capacity).next_power_of_two()].into();
             self.crowd = 0;
@@ -106,6 +115,13 @@ impl Mapping {
         }
         self.seen.fill(0);
         self.crowd = 0;
+        self.is_worn = false;
+    }
+
+    /// Whether the owner is to count what is noted, and then to remove all entries by [`Mapping::clear`].
+    #[inline]
+    pub(crate) const fn is_worn(&self) -> bool {
+        self.is_worn
     }
 
     /// Resumes lookups: after a change of the tables they may pay.
@@ -115,7 +131,7 @@ impl Mapping {
 
     /// Number of entries, including invalid ones.
     pub(crate) fn len(&self) -> usize {
-        self.table.as_ref().map_or(0, Exact::len)
+        self.table.as_ref().map_or(0, Plain::len)
     }
 
     /// The greatest number of entries; 0 if there is no mapping.
@@ -124,7 +140,7 @@ impl Mapping {
     }
 
     /// Shows every entry, valid or not.
-    pub(crate) fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
+    pub(crate) fn each(&self, show: &mut dyn FnMut(&FlowKey, Mapped)) {
         if let Some(table) = &self.table {
             table.each(show);
         }
@@ -159,16 +175,60 @@ impl Mapping {
             // removing all entries does not help, so it is done less and less often.
             self.useless += 1;
             if self.useless > self.patience {
-                self.clear();
+                self.is_worn = true;
                 (self.useless, self.patience) = (0, (self.patience * 2).min(LONGEST));
             }
         }
     }
 
-    /// Writes the actions of the entries of `lanes`. Returns the lanes without an entry.
+    /// Looks for `lanes`. Returns those with an entry, and writes the entry's number to `places`.
     #[inline]
-    pub(crate) fn lookup(&mut self, batch: &mut Batch, lanes: Lanes) -> Lanes {
-        self.table.as_mut().map_or(lanes, |table| table.lookup(batch, lanes))
+    pub(crate) fn lookup(&self, batch: &Batch, lanes: Lanes, places: &mut [u32; LANES]) -> Lanes {
+        self.table.as_ref().map_or(Lanes::NONE, |table| table.lookup(batch, lanes, places))
+    }
+
+    /// Notes the frames of those of `lanes` whose entry is valid: `is_alive(path, half)`. The action of such
+    /// a lane becomes the port of its entry. `places` are the entries, as [`Mapping::lookup`] wrote them. Returns the lanes, and whether an entry has as many noted frames as it can hold, so that all must be counted now.
+    #[inline]
+    pub(crate) fn note(
+        &mut self,
+        batch: &mut Batch,
+        (lanes, places): (Lanes, &[u32; LANES]),
+        is_alive: impl Fn(u32, u16) -> bool,
+        now: u64,
+    ) -> (Lanes, bool) {
+        let Some(table) = &mut self.table else { return (Lanes::NONE, false) };
+        let (mut alive, mut is_full) = (Lanes::NONE, false);
+        lanes.each(|lane| {
+            let Mapped { port, path, half } = table.mapped(places[lane]);
+            if is_alive(path, half) {
+                batch.actions[lane] = Action { to: To::Port(port), counter: 0, mark: 0 };
+                is_full |= table.note(places[lane], batch.frames[lane].len() as u32, now);
+                alive = alive.with(lane);
+            }
+        });
+        (alive, is_full)
+    }
+
+    /// What the entry with this number, of [`Mapping::lookup`], says.
+    pub(crate) fn mapped(&self, place: u32) -> Option<Mapped> {
+        self.table.as_ref().map(|table| table.mapped(place))
+    }
+
+    /// Whether frames are noted.
+    #[inline]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.table.as_ref().is_some_and(Plain::has_noted)
+    }
+
+    /// The noted frames, which stay noted.
+    pub(crate) fn noted(&self) -> impl Iterator<Item = Noted> + '_ {
+        self.table.iter().flat_map(Plain::noted)
+    }
+
+    /// Takes noted frames of as many entries as `into` has room for. Returns of how many; 0 if there are none.
+    pub(crate) fn take_noted(&mut self, into: &mut [Noted]) -> usize {
+        self.table.as_mut().map_or(0, |table| table.take_noted(into))
     }
 
     /// Counts a frame of a flow without an entry. Returns whether to try to add an entry for it now.
@@ -195,9 +255,7 @@ impl Mapping {
             return true;
         }
         self.crowd += 1;
-        if self.crowd as usize > self.capacity.saturating_mul(AGE as usize) {
-            self.clear();
-        }
+        self.is_worn |= self.crowd as usize > self.capacity.saturating_mul(AGE as usize);
         false
     }
 
@@ -209,11 +267,9 @@ impl Mapping {
     }
 
     /// Adds an entry.
-    pub(crate) fn put(&mut self, key: &FlowKey, Mapped { port, path, generation }: Mapped) {
-        let action = Action { to: To::Port(port), counter: generation as u16, mark: path };
-        let key = key.masked(&self.mask);
+    pub(crate) fn put(&mut self, key: &FlowKey, mapped: Mapped) {
         if let Some(table) = &mut self.table
-            && table.put(&key, action).is_ok()
+            && table.put(key, mapped).is_ok()
         {
             self.learnt += 1;
         }
@@ -221,95 +277,4 @@ impl Mapping {
 }
 
 #[cfg(test)]
-mod tests {
-    use flowyard_frame::proto;
-
-    use super::*;
-
-    fn key(port: u16) -> FlowKey {
-        let [one, two] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(std::net::IpAddr::from);
-        FlowKey::five_tuple(proto::UDP, one, port, two, 53)
-    }
-
-    /// A mapping whose mask has all bits of the source port.
-    fn mapping(capacity: usize) -> Mapping {
-        let mut mapping = Mapping::new(capacity, 7);
-        mapping.set_mask(&key(0xffff));
-        mapping
-    }
-
-    fn entry(path: u32) -> Mapped {
-        Mapped { port: 3, path, generation: 9 }
-    }
-
-    /// A flow of two frames never costs an insertion, and an entry that was lost is tried again.
-    #[test]
-    fn a_flow_is_tried_at_its_second_frame_and_then_less_and_less_often() {
-        let mut mapping = mapping(8);
-        let tried: Vec<u32> = (1..=1500).filter(|_| mapping.tries(0xabcd_e200)).collect();
-        assert_eq!(tried, [2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280]);
-    }
-
-    #[test]
-    fn entries_are_shown_until_they_are_removed() {
-        let mut mapping = mapping(8);
-        (0..4).for_each(|n| mapping.put(&key(n), entry(n.into())));
-        assert_eq!((mapping.len(), mapping.capacity()), (4, 8));
-        mapping.put(&key(1), entry(77));
-        mapping.del(&key(2));
-        let mut shown = Vec::new();
-        mapping.each(&mut |key, action| shown.push((key.sport, action.mark, action.to)));
-        shown.sort_unstable_by_key(|(port, ..)| *port);
-        let wanted = [(0, 0), (1, 77), (3, 3)];
-        assert_eq!(shown, wanted.map(|(port, path)| (port, path, To::Port(3))));
-        // The same mask keeps the entries; another one, and clear, remove them.
-        mapping.set_mask(&key(0xffff));
-        assert_eq!(mapping.len(), 3);
-        mapping.set_mask(&key(0xff00));
-        assert_eq!(mapping.len(), 0);
-        mapping.put(&key(0x100), entry(1));
-        mapping.clear();
-        assert_eq!(mapping.len(), 0);
-    }
-
-    /// When all entries are taken, active flows get new ones: after eight tries for each entry all are removed.
-    #[test]
-    fn a_full_mapping_is_cleared_after_enough_tries() {
-        let mut mapping = mapping(4);
-        (0..4).for_each(|n| mapping.put(&key(n), entry(n.into())));
-        assert_eq!(mapping.len(), 4);
-        let mut tries = 0;
-        for flow in 0_u32.. {
-            let hash = flow.wrapping_mul(0x9e37_7a00);
-            assert!(!mapping.tries(hash), "there is no room");
-            let full = mapping.len() == 4;
-            assert!(!mapping.tries(hash), "there is no room");
-            tries += u32::from(full);
-            if mapping.len() == 0 {
-                break;
-            }
-            assert!(tries < 1000, "it is never cleared");
-        }
-        assert!(tries > 32, "{tries}");
-        mapping.tries(0x0bcd_e200);
-        assert!(mapping.tries(0x0bcd_e200), "there is room again");
-    }
-
-    #[test]
-    fn a_window_with_few_hits_pauses_the_lookups_unless_flows_are_learnt() {
-        for (hits, learnt, paused) in
-            [(127, 0, true), (128, 0, false), (0, 127, true), (0, 128, false), (1024, 0, false)]
-        {
-            let mut mapping = mapping(2048);
-            for n in 0..learnt {
-                mapping.put(&key(n), entry(1));
-            }
-            assert!(mapping.looks(1024));
-            mapping.hits(hits);
-            assert_eq!(!mapping.looks(32), paused, "{hits} hits, {learnt} learnt");
-            mapping.resume();
-            assert!(mapping.looks(32));
-        }
-        assert!(!mapping(8).looks(0) && !Mapping::new(0, 7).looks(32));
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ use crate::unfinished::is_any;
 use crate::why::fields;
 use crate::{Arrival, COPIES_MAX, Datapath, Effects, Key, Seen, Settings};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Nanos};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::multipart::NOT_COUNTED;
@@ -363,22 +363,18 @@ impl Work for Switch {
             Some(numbers[at].1)
         };
         let known = self.datapath.front(batch, lanes, from, &place, now);
-        let (mut left, mut all) = (known, 0);
-        while let Some(lane) = left.into_iter().next() {
-            let to = batch.actions[lane].to;
-            let (mut frames, mut bytes) = (0, 0);
-            for lane in left.take_while(|&lane| batch.actions[lane].to == to) {
-                (frames, bytes) = (frames + 1, bytes + batch.frames[lane].len());
-                left = left.without(Lanes(1 << lane));
-            }
-            if let To::Port(port) = to {
-                self.hub.count_all(port, true, self.core, (frames, bytes), now);
-            }
-            all += bytes;
+        let Some(to) = { known }.next().map(|lane| batch.actions[lane].to) else { return known };
+        let (mut all, mut same) = (0, Lanes::NONE);
+        known.each(|lane| {
+            all += batch.frames[lane].len();
+            same.0 |= u32::from(batch.actions[lane].to == to) << lane;
+        });
+        if same == known {
+            self.count_sent(to, known, all, now); // in most batches
+        } else {
+            self.count_each(batch, known, now);
         }
-        if !known.is_empty() {
-            self.hub.count_all(came_by, false, self.core, (known.count().into(), all), now);
-        }
+        self.hub.count_all(came_by, false, self.core, (known.count().into(), all), now);
         known
     }
 

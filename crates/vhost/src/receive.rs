@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::ring::{Cursor, Packed, Ring, RingPlace, Rules, Split};
+use crate::ring::{AHEAD, Cursor, Packed, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// The most descriptors that are read in one burst, besides those of the last frame.
@@ -123,7 +123,7 @@ impl<R: Ring> Reader<R> {
         if self.is_disabled {
             self.discard()?;
         }
-        self.ring.prefetch_buffer(self.next);
+        self.ring.prefetch(self.next, AHEAD);
         Ok(self.next.ahead)
     }
 
@@ -141,7 +141,6 @@ impl<R: Ring> Reader<R> {
         if self.next.ahead == 0 || self.left == 0 {
             return Ok(None);
         }
-        self.ring.prefetch(self.next);
         let common = self.ring.common();
         let header = common.rules.header();
         let (mut skip, mut len, mut fits) = (header, 0_usize, true);
@@ -176,7 +175,6 @@ impl<R: Ring> Reader<R> {
         let chain = walk.end()?;
         self.ring.set_used(self.next, chain, 0);
         self.ring.pass(&mut self.next, chain);
-        self.ring.prefetch_buffer(self.next);
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

@@ -82,6 +82,12 @@ impl Sender {
         with!(self, writer => writer.begin())
     }
 
+    /// Fetches what is needed to write this number of frames. Called behind [`Sender::begin`], or not at all.
+    #[inline]
+    pub fn expect(&mut self, frames: u16) {
+        with!(self, writer => writer.ring.prefetch(writer.next, frames));
+    }
+
     /// Copies `frame`, behind a header of virtio-net, into buffers of the guest.
     ///
     /// # Errors
@@ -122,7 +128,6 @@ impl<R: Ring> Writer<R> {
     #[inline]
     fn begin(&mut self) -> Result<u16, Violation> {
         self.ring.look(&mut self.next)?;
-        self.ring.prefetch_buffer(self.next);
         Ok(self.next.ahead)
     }
 
@@ -131,7 +136,6 @@ impl<R: Ring> Writer<R> {
         if self.next.ahead == 0 {
             return Ok(Sent::Full);
         }
-        self.ring.prefetch(self.next);
         let common = self.ring.common();
         let header = common.rules.header();
         let total = header + frame.len();
@@ -160,7 +164,6 @@ impl<R: Ring> Writer<R> {
             }
         }
         self.take(chain, total as u32);
-        self.ring.prefetch_buffer(self.next);
         Ok(Sent::Done)
     }
 

@@ -113,7 +113,7 @@ impl Core {
             self.settle(Some(now));
             self.observers.stage(Span::Settle, self.entry.batch.len());
             let opened = self.open_at_once(now);
-            let entered = if opened > 0 { opened } else { self.enqueue() };
+            let entered = if opened > 0 { opened } else { self.pass_on(now) };
             self.observers.enqueued(&self.entry, entered);
             if let (1.., Some((queue, _))) = (opened, self.server.open) {
                 self.work_on(queue, now);

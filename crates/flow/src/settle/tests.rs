@@ -70,9 +70,9 @@ fn run(
                 let lane = batch.push(frame, key).unwrap();
                 // Mostly the same queue, as in real tables; sometimes another queue, a port or a drop.
                 batch.actions[lane].to = match below(16) {
-                    0 => To::Port(1),
-                    1 => To::DROP,
-                    2..5 => To::Queue(below(queues) as u16),
+                    0..=2 => To::Port(1),
+                    3 => To::DROP,
+                    4..7 => To::Queue(below(queues) as u16),
                     _ => To::Queue((flow % queues as u64) as u16),
                 };
                 frames.push(flow);
@@ -184,6 +184,33 @@ fn a_port_is_never_a_home() {
     assert_eq!(step(&places), [To::Queue(2), To::Queue(2), To::DROP, To::Queue(2)]);
     (places.0[2].tail, places.0[2].head) = (5, 5);
     assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::DROP, To::Queue(2)]);
+}
+
+/// A slot whose home is done forgets it when a frame for a port comes, and its bit is cleared.
+#[test]
+fn a_port_makes_a_slot_forget_a_home_that_is_done() {
+    let mut settle = Settle::new(64, 1);
+    let mut places = Places(vec![Served::default(); 4]);
+    let mut batch = batch([FlowKey { sport: 7, ..FlowKey::ZERO }]);
+    let mut step = |to: To, places: &Places| {
+        batch.actions[0].to = to;
+        let wanted = settle.settle(&mut batch, Lanes(1), places);
+        settle.enqueued(places);
+        let home = settle.look(&batch.frames[0], &batch.keys[0], places).map(|look| look.home);
+        let slot = settle.slot_of(&batch.frames[0], &batch.keys[0]) as usize;
+        assert_eq!(settle.has_home(slot), home.is_some());
+        (batch.actions[0].to, home, wanted)
+    };
+    let (port, one, two) = (To::Port(1), To::Queue(1), To::Queue(2));
+    assert_eq!(step(port, &places), (port, None, false), "it never had a home");
+    places.0[2].tail = 1;
+    assert_eq!(step(two, &places), (two, Some(two), true));
+    assert_eq!(step(two, &places), (two, Some(two), false));
+    assert_eq!(step(port, &places), (two, Some(two), true), "a frame is there");
+    places.0[2].head = 1;
+    assert_eq!(step(port, &places), (port, None, true));
+    assert_eq!(step(port, &places), (port, None, false), "most batches");
+    assert_eq!(step(one, &places), (one, Some(one), true));
 }
 
 proptest! {

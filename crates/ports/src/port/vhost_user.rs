@@ -208,6 +208,7 @@ impl Tx for VhostTx {
         let mut left = lanes;
         let result = self.queue.send(|sender| {
             sender.begin()?;
+            sender.expect(lanes.count() as u16);
             for lane in lanes {
                 match sender.write(pool.bytes(&from.frames[lane]))? {
                     Sent::Done => {}

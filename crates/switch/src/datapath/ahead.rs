@@ -45,6 +45,9 @@ impl Datapath {
         if !self.is_ready {
             self.ready();
         }
+        if self.cache.sheds() {
+            self.count_noted();
+        }
         let Ahead { keys, layouts, spots, paths, flows, holds } = &mut self.ahead;
         keys.clear();
         layouts.clear();

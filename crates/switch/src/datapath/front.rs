@@ -1,14 +1,12 @@
 //! Front: the port mapping where a core receives frames, before they enter a queue.
 //!
 //! A frame that is answered here is counted as if the tables had processed it: in its flows, and in the lookups of
-//! their tables. [`Datapath::apply`] ends every entry that a change could make wrong: a change of a flow changes
+//! their tables, at the latest as `noted.rs` says. [`Datapath::apply`] ends every entry that a change could make wrong: a change of a flow changes
 //! the generation of its path, and a change of a port clears the mapping.
 //!
 //! Thread-safety: owned by one core.
 
-use std::hint::black_box;
-
-use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
+use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::{Action as Act, Instruction};
 
@@ -40,62 +38,58 @@ impl Datapath {
             return Lanes::NONE;
         }
         let lanes = self.without_split_flags(batch, lanes);
-        let before = batch.actions;
         let marked = self.by_mark(batch, lanes, now);
-        let missed = self.mapping.lookup(batch, lanes.without(marked));
-        let mut alive = Lanes::NONE;
-        for lane in lanes.without(missed) {
-            let Action { mark, counter, .. } = batch.actions[lane];
-            if let Some(counts) = self.cache.alive(mark, counter) {
-                black_box(counts.get(self.core).map(|counts| counts.read().0));
-                alive = alive.with(lane);
-            } else {
-                batch.actions[lane] = before[lane];
-            }
+        let (rest, mut places) = (lanes.without(marked), [0; LANES]);
+        let found = self.mapping.lookup(batch, rest, &mut places);
+        let Self { mapping, cache, .. } = self;
+        let is_alive = |path, half| cache.is_alive(path, half);
+        let (alive, is_full) = mapping.note(batch, (found, &places), is_alive, now);
+        if is_full {
+            self.count_noted();
         }
-        self.mapping.hits(alive.count());
-        if self.fronted.is_some() {
-            self.offer(batch, alive.without(marked), now);
-        }
-        self.count_mapped(batch, alive, now);
+        self.is_quiet &= alive.is_empty();
+        let answered = Lanes(alive.0 | marked.0);
+        self.mapping.hits(answered.count());
+        self.wear();
+        self.offer(batch, (alive, &places), now);
+        self.count_marked(batch, marked, now);
+        let frames = u64::from(answered.count());
+        self.totals.frames += frames;
+        self.totals.cached += frames;
+        self.totals.mapped += frames;
+        self.totals.front += frames;
         let pays = self.mapping.len() < HOT || !self.is_light;
-        for lane in lanes.without(alive) {
+        for lane in rest.without(alive) {
             // An entry that became invalid was in use, so a new one is tried at once.
-            let is_stale = !missed.has(lane);
+            let is_stale = found.has(lane);
             if is_stale {
+                self.count_noted();
                 self.mapping.del(&batch.keys[lane]);
             }
             if is_stale || pays && self.mapping.tries(batch.frames[lane].hash) {
                 self.map_flow(&batch.keys[lane], from, place);
             }
+            self.wear();
         }
-        alive
+        answered
     }
 
-    /// Counts mapped frames. Consecutive frames with the same path are counted together.
-    fn count_mapped(&mut self, batch: &mut Batch, alive: Lanes, now: u64) {
-        let mut left = alive;
-        while let Some(lane) = left.into_iter().next() {
+    /// Counts frames that marks have answered.
+    fn count_marked(&mut self, batch: &mut Batch, marked: Lanes, now: u64) {
+        for lane in marked {
             let path = batch.actions[lane].mark;
-            let (mut frames, mut bytes) = (0, 0);
-            for lane in left {
-                if batch.actions[lane].mark != path {
-                    break;
-                }
-                frames += 1;
-                bytes += batch.frames[lane].len() as u64;
-                left = left.without(Lanes(1 << lane));
-            }
-            self.count_path(path, frames, bytes, now);
-        }
-        for lane in alive {
+            self.count_path(path, 1, batch.frames[lane].len() as u64, now);
             (batch.actions[lane].mark, batch.actions[lane].counter) = (0, 0);
         }
-        let frames = u64::from(alive.count());
-        self.totals.frames += frames;
-        self.totals.cached += frames;
-        self.totals.mapped += frames;
-        self.totals.front += frames;
+    }
+
+    /// Removes all entries of the port mapping if it is worn.
+    #[inline]
+    fn wear(&mut self) {
+        if self.mapping.is_worn() {
+            self.count_noted();
+            self.mapping.clear();
+        }
     }
 
     /// Counts frames of a path.
@@ -127,7 +121,8 @@ impl Datapath {
         {
             let flows = &self.flows;
             let (path, generation) = self.cache.known(&path, || path::ends(flows, &path));
-            self.mapping.put(flow, Mapped { port, path, generation });
+            self.count_noted();
+            self.mapping.put(flow, Mapped { port, path, half: generation as u16 });
         }
         self.path = path;
     }
@@ -156,9 +151,9 @@ impl Datapath {
     /// Shows the valid entries of the port mapping in no order: the fields of the key that are compared, and the
     /// yard's port.
     pub fn each_mapped(&self, show: &mut dyn FnMut(&FlowKey, To)) {
-        self.mapping.each(&mut |key, action| {
-            if self.cache.alive(action.mark, action.counter).is_some() {
-                show(key, action.to);
+        self.mapping.each(&mut |key, Mapped { port, path, half }| {
+            if self.cache.is_alive(path, half) {
+                show(key, To::Port(port));
             }
         });
     }

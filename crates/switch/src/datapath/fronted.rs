@@ -20,12 +20,13 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use flowyard_flow::table::marked;
-use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, To};
 use flowyard_openflow::change::Entry as Flow;
 use flowyard_yard::front::{AFTER, Change, Entry, Front, Seen};
 
 use super::{Datapath, walk};
 use crate::key::Key;
+use crate::mapping::Mapped;
 
 /// What distinguishes flows in front.
 pub const MASK: FlowKey =
@@ -151,8 +152,20 @@ impl Datapath {
         self.fronted.as_ref().map_or(0, |it| it.flows.len())
     }
 
-    /// Offers the flows of `lanes`, whose entries are alive, to the front.
-    pub(super) fn offer(&mut self, batch: &Batch, lanes: Lanes, now: u64) {
+    /// Offers the flows of `lanes` to the front. `places` are their entries of the port mapping, which are alive.
+    #[inline]
+    pub(super) fn offer(
+        &mut self,
+        batch: &Batch,
+        (lanes, places): (Lanes, &[u32; LANES]),
+        now: u64,
+    ) {
+        if self.fronted.is_some() {
+            self.offer_all(batch, (lanes, places), now);
+        }
+    }
+
+    fn offer_all(&mut self, batch: &Batch, (lanes, places): (Lanes, &[u32; LANES]), now: u64) {
         let Some(it) = &mut self.fronted else { return };
         if !self.mapping.mask().is_within(&MASK) {
             return;
@@ -163,20 +176,22 @@ impl Datapath {
             return;
         }
         for lane in lanes {
-            let (key, action) = (batch.keys[lane].masked(&MASK), batch.actions[lane]);
-            let To::Port(to) = action.to else { continue };
+            let key = batch.keys[lane].masked(&MASK);
+            let Some(Mapped { port: to, path, half }) = self.mapping.mapped(places[lane]) else {
+                return;
+            };
             if it.keys.contains(&key) || !it.front.takes(key.in_port, to) {
                 continue;
             }
             it.keys.insert(key);
             let (macs, change) = (None, Change::None);
             let entry = Entry { key, port: to, macs, hop: false, change, mtu: 0 };
-            let (path, half) = (action.mark, action.counter);
             let entries = &self.flows;
             let flow =
                 |number: &u32| Some(Arc::clone(&entries.get(*number as usize)?.as_ref()?.entry));
             let flows = self.cache.path(path).flows.iter().filter_map(flow).collect();
             if let Some(number) = it.front.put(&[entry], now) {
+                let action = Action { to: To::Port(to), counter: half, mark: path };
                 it.name(number, Mark { key, action, used: now });
                 let of = Box::new(Of { key, path, half, to, flows });
                 it.flows.insert(number, One { used: now, counted: Seen::default(), of });
@@ -197,7 +212,11 @@ impl Datapath {
         for lane in lanes {
             let Some(number) = marked::flow(batch.frames[lane].mark) else { continue };
             let Some(entry) = it.marks.get_mut(number as usize) else { continue };
-            if !entry.action.to.is_drop() && entry.key == batch.keys[lane].masked(&MASK) {
+            let Action { to, counter, mark } = entry.action;
+            if !to.is_drop()
+                && entry.key == batch.keys[lane].masked(&MASK)
+                && self.cache.is_alive(mark, counter)
+            {
                 batch.actions[lane] = entry.action;
                 entry.used = now;
                 found = found.with(lane);
@@ -287,7 +306,7 @@ impl Datapath {
         }
         let bytes = all.bytes.wrapping_sub(one.counted.bytes);
         one.counted = all;
-        if self.cache.alive(one.of.path, one.of.half).is_some() {
+        if self.cache.is_alive(one.of.path, one.of.half) {
             self.count_path(one.of.path, packets, bytes, all.last);
         } else {
             for flow in &one.of.flows {
@@ -324,7 +343,7 @@ impl Datapath {
             return;
         };
         let Some(mut it) = self.fronted.take() else { return };
-        let is_over = |one: &One| all || self.cache.alive(one.of.path, one.of.half).is_none();
+        let is_over = |one: &One| all || !self.cache.is_alive(one.of.path, one.of.half);
         let over: Vec<u32> =
             it.flows.iter().filter(|(_, one)| is_over(one)).map(|(number, _)| *number).collect();
         over.iter().for_each(|number| it.unname(*number));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowyard_frame::Nanos;
+use flowyard_frame::{Batch, Lanes, Nanos, To};
 use flowyard_yard::front::Front;
 
 use super::{Switch, SwitchHub};
@@ -39,8 +39,31 @@ impl Switch {
         self
     }
 
+    /// Counts frames at the port by which they leave.
+    #[inline]
+    pub(super) fn count_sent(&self, to: To, lanes: Lanes, bytes: usize, now: Nanos) {
+        if let To::Port(port) = to {
+            self.hub.count_all(port, true, self.core, (lanes.count().into(), bytes), now);
+        }
+    }
+
+    /// Counts the frames of `lanes` at the ports by which they leave.
+    pub(super) fn count_each(&self, batch: &Batch, lanes: Lanes, now: Nanos) {
+        let mut left = lanes;
+        while let Some(first) = { left }.next() {
+            let to = batch.actions[first].to;
+            let (mut same, mut bytes) = (Lanes::NONE, 0);
+            for lane in left.take_while(|&lane| batch.actions[lane].to == to) {
+                (same, bytes) = (same.with(lane), bytes + batch.frames[lane].len());
+            }
+            left = left.without(same);
+            self.count_sent(to, same, bytes, now);
+        }
+    }
+
     /// Counts frames that were answered in front.
     pub(super) fn look_ahead(&mut self, now: Nanos) -> u32 {
+        self.datapath.breathe(now);
         self.datapath.look_ahead(now);
         for moved in self.datapath.moved() {
             let of = (moved.seen.packets, moved.seen.bytes as usize);

@@ -1,5 +1,6 @@
 //! The switch as a work of the yard: frames of a batch, copies, counters, and the mail of the agent.
 
+use flowyard_frame::To;
 use flowyard_openflow::change::Entry;
 use flowyard_pool::Meta;
 

@@ -23,6 +23,8 @@ pub(crate) use split::Split;
 
 /// The most descriptors of a chain: no frame needs more.
 pub(crate) const CHAIN: u16 = 256;
+/// The most entries whose buffers are fetched together: those of a batch.
+pub(crate) const AHEAD: u16 = 32;
 /// The most entries of a ring.
 const LONGEST: u32 = 32_768;
 
@@ -231,11 +233,10 @@ pub(crate) trait Ring: Sized {
     /// Shows the guest what it was given back in front of `cursor`. Returns whether it wants to be called.
     fn show(&mut self, cursor: Cursor) -> bool;
 
-    /// Asks for the cache line of the first descriptor of the third entry from `cursor` on.
-    fn prefetch(&self, cursor: Cursor);
-
-    /// Asks for the first cache line of the buffer at `cursor`. What is read here is not used otherwise.
-    fn prefetch_buffer(&self, cursor: Cursor);
+    /// Asks for the first descriptors of the next `count` entries from `cursor` on, as far as there are some and up to
+    /// [`AHEAD`], and then for the beginnings of their buffers. The other side has written all of these on another core, so
+    /// each is a cache miss, and the misses of a burst are to overlap. What is read here is not used otherwise.
+    fn prefetch(&self, cursor: Cursor, count: u16);
 
     /// Walks the chain at `cursor`, where there is one.
     ///

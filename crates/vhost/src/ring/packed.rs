@@ -18,7 +18,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::{CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules, WRITE};
+use super::{
+    AHEAD, CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules, WRITE,
+};
 use crate::memory::Memory;
 use crate::violation::Violation;
 
@@ -235,15 +237,11 @@ impl Ring for Packed {
 
     /// The descriptors follow each other in memory, and [`Self::look`] has read a part of each.
     #[inline]
-    fn prefetch(&self, _: Cursor) {}
-
-    #[inline]
-    fn prefetch_buffer(&self, cursor: Cursor) {
-        if cursor.ahead > 0 {
-            let at = 16 * usize::from(cursor.at & !WRAP);
-            self.common
-                .memory
-                .prefetch(u64::from_le(self.descriptors.u64(at).load(Ordering::Relaxed)));
+    fn prefetch(&self, cursor: Cursor, count: u16) {
+        for entry in 0..count.min(cursor.ahead).min(AHEAD) {
+            let at = 16 * usize::from(self.behind(cursor.at, entry) & !WRAP);
+            let place = self.descriptors.u64(at).load(Ordering::Relaxed);
+            self.common.memory.prefetch(u64::from_le(place));
         }
     }
 }

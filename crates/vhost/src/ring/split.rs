@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules};
+use super::{AHEAD, Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules};
 use crate::memory::Memory;
 use crate::violation::Violation;
 
@@ -178,22 +178,18 @@ impl Ring for Split {
     }
 
     #[inline]
-    fn prefetch(&self, cursor: Cursor) {
-        let third = Cursor { at: cursor.at.wrapping_add(2), ..cursor };
-        if cursor.ahead > 2
-            && let Ok(head) = self.head(third)
-        {
+    fn prefetch(&self, cursor: Cursor, count: u16) {
+        let (mut heads, mut known) = ([0; AHEAD as usize], 0);
+        for entry in 0..count.min(cursor.ahead).min(AHEAD) {
+            let at = cursor.at.wrapping_add(entry);
+            let Ok(head) = self.head(Cursor { at, ..cursor }) else { break };
             let part = &self.descriptors;
             part.region.mapping().prefetch(part.at + 16 * usize::from(head));
+            heads[known] = head;
+            known += 1;
         }
-    }
-
-    #[inline]
-    fn prefetch_buffer(&self, cursor: Cursor) {
-        if cursor.ahead > 0
-            && let Ok(head) = self.head(cursor)
-        {
-            self.common.memory.prefetch(self.read(head).at);
+        for head in &heads[..known] {
+            self.common.memory.prefetch(self.read(*head).at);
         }
     }
 }

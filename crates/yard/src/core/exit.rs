@@ -1,23 +1,25 @@
-//! Exit: how frames leave by a port of this core, from its tx queue or straight from the batch that is completed.
+//! Exit: how frames leave by a port of this core, from its tx queue, or straight from the batch that is completed, or
+//! that was received and answered in front of the queues.
 //!
 //! ```text
-//!  complete ──> all lanes go to a port of this core, and its tx queue is empty ──yes──> tx of this very batch
-//!                  └─no──> tx queue ──> tx
+//!  complete, settle ──> all lanes go to a port of this core, and its tx queue is empty ──yes──> tx of this very batch
+//!                          └─no──> tx queue ──> tx
 //! ```
 //!
-//! Invariants: a batch is transmitted straight only if it is the oldest of its queue, and nothing waits for the
-//! port, so that no frame overtakes another.
+//! Invariants: a batch is transmitted straight only if it is the oldest of its queue, or was in none, and nothing waits
+//! for the port, so that no frame overtakes another.
 //!
 //! Thread-safety: a core's own; queues may be used by any core.
 
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 use flowyard_pool::Pool;
-use flowyard_queue::Order;
+use flowyard_queue::{Order, Sink};
 
 use super::Core;
 use super::observe::Observers;
 use super::parts::{Bin, Exit, Learner, Stage, clear, count_sent, learn};
 use crate::places::Place;
+use crate::stages::Span;
 
 impl Core {
     /// dequeue, tx, complete: one batch for exit `at`. Returns how many lanes the port took.
@@ -86,6 +88,50 @@ impl Core {
         } else {
             sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
         }
+    }
+}
+
+impl Core {
+    /// Transmits the received batch, or enqueues what cannot be transmitted at once. Returns how many lanes moved.
+    #[inline]
+    pub(super) fn pass_on(&mut self, now: Nanos) -> u32 {
+        self.send_received(now) + self.enqueue()
+    }
+
+    /// Transmits the received batch, if all of its frames go to a port of this core for which no frame waits. Returns how
+    /// many lanes the port took; the others go on waiting for its tx queue.
+    #[inline]
+    fn send_received(&mut self, now: Nanos) -> u32 {
+        let Self { entry, exits, places, pool, counters, observers, learners, .. } = self;
+        let Some(To::Port(number)) = entry.common else { return 0 };
+        let (lanes, batch) = (entry.waiting, &mut *entry.batch);
+        if lanes.is_empty() || lanes != batch.lanes() {
+            return 0;
+        }
+        let Some(exit) = exits.iter_mut().find(|exit| exit.port == number) else { return 0 };
+        let place = &places.ports[usize::from(number)];
+        if !exit.left.is_empty() || place.fan.is_some() || !place.queue.is_empty() {
+            return 0;
+        }
+        let taken = lanes.without(exit.tx.tx(batch, lanes, pool, now));
+        let sent = count_sent(batch, taken, counters);
+        observers.sent(number, batch, taken, sent);
+        learn(learners, Stage::Tx, batch, sent, now);
+        entry.waiting = lanes.without(taken);
+        if sent == batch.lanes() {
+            pool.put_batch(batch);
+        } else {
+            sent.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
+            let mut bin = Bin { pool, drops: &mut counters.drops };
+            for lane in taken.without(sent) {
+                bin.drop(std::mem::take(&mut batch.frames[lane]), batch.actions[lane].to);
+            }
+        }
+        if let (true, Some(settle)) = (entry.waiting.is_empty(), &mut entry.settle) {
+            settle.enqueued(&**places);
+        }
+        observers.stage(Span::Tx, taken.count() as usize);
+        taken.count()
     }
 }
 

@@ -20,8 +20,15 @@ fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
     (batch, lanes)
 }
 
-/// The destinations of the frames that hit in the mapping. A port's number in the yard is one less.
+/// As [`busy`], and then the core is idle, so that all frames are counted.
 fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
+    let to = busy(bed, port, sources);
+    (0..2).for_each(|_| bed.datapath.breathe(5));
+    to
+}
+
+/// The destinations of the frames that hit in the mapping. A port's number in the yard is one less.
+fn busy(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
     let (mut batch, lanes) = batch(port as u16 - 1, sources);
     let place = |number: u32| u16::try_from(number - 1).ok();
     let known = bed.datapath.front(&mut batch, lanes, Arrival::by(port), &place, 5);
@@ -51,6 +58,52 @@ fn the_third_frame_of_a_flow_hits_in_the_mapping_and_is_counted() {
     let mut mapped = Vec::new();
     bed.datapath.each_mapped(&mut |key, to| mapped.push((key.in_port, key.proto, to)));
     assert_eq!((mapped, bed.datapath.mapped_max()), (vec![(0, 17, To::Port(1))], 64));
+}
+
+/// Frames and bytes of a flow are counted together, no later than the times that `noted.rs` says.
+#[test]
+fn frames_are_counted_when_the_core_is_idle_or_after_a_while_or_before_a_change() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let flow = entry(1, 0, 5, &[Oxm::exact(Field::EthType, 0x800)], to(2));
+    bed.apply(&Change::Flow(Arc::clone(&flow)));
+    // Because of this one, each source has an entry.
+    let other = [Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::Ipv4Src, 0x0a00_0009)];
+    bed.flow(3, 0, 6, &other, to(3));
+    (0..2).for_each(|_| drop(front(&mut bed, 1, &[1, 2])));
+    let mut wanted = 0;
+    let mut send = |bed: &mut Bed, more: u64| {
+        assert_eq!(busy(bed, 1, &[1, 2, 1]), [OUT(2); 3]);
+        wanted += 3;
+        let counted = flow.counts[0].read();
+        assert_eq!((counted.0, counted.1), (wanted - more, 60 * (wanted - more)));
+        assert_eq!(
+            bed.datapath.offloaded(&flow),
+            Some((wanted, 60 * wanted)),
+            "also what is noted"
+        );
+    };
+    let now = 1_000_000_000;
+    bed.datapath.breathe(now);
+    send(&mut bed, 3);
+    bed.datapath.breathe(now + 1000);
+    send(&mut bed, 6);
+    bed.datapath.breathe(now + 2000);
+    bed.datapath.breathe(now + 3000);
+    send(&mut bed, 3);
+    bed.datapath.breathe(now + 4000);
+    send(&mut bed, 6);
+    bed.datapath.breathe(now + 60_000_000);
+    send(&mut bed, 3);
+    let other = [Oxm::exact(Field::EthType, 0x806)];
+    bed.flow(2, 0, 5, &other, to(2));
+    assert_eq!(flow.counts[0].read(), (15, 900, 5));
+    // A new entry, too: those of other flows may move.
+    (0..2).for_each(|_| drop(front(&mut bed, 1, &[1, 2])));
+    let before = flow.counts[0].read().0;
+    assert_eq!(busy(&mut bed, 1, &[1, 2, 3]), [OUT(2), OUT(2), None]);
+    assert_eq!(flow.counts[0].read().0, before);
+    assert_eq!(busy(&mut bed, 1, &[3]), [None], "learnt");
+    assert_eq!(flow.counts[0].read().0, before + 2);
 }
 
 #[test]
