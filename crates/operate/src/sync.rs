@@ -296,6 +296,12 @@ fn check(key: &Key, seed: u64) -> u64 {
     u64::from_le_bytes(first.unwrap_or_default())
 }
 
+/// The shortest time between two scans, of which the last one took `took`: scans use a tenth of a core, but a session does
+/// not become silent because they are slow.
+fn least_rest(took: Duration) -> Duration {
+    took.saturating_mul(9).min(peers::SILENT / 2)
+}
+
 /// Waits for the next scan: for the interval, or until `is_due`, but for `least` in any case. Returns whether the threads must end.
 fn rest(shared: &Synchronization, is_due: impl Fn() -> bool, least: Duration) -> bool {
     let mut waited = least;
@@ -357,7 +363,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
         shared.scan_ns.store(took, Relaxed);
         shared.scanned.store(looked_at, Relaxed);
         shared.scans.fetch_add(1, Relaxed);
-        let least = Duration::from_nanos(took.saturating_mul(9));
+        let least = least_rest(Duration::from_nanos(took));
         let is_due = || {
             let has_new = |(peer, session): (&Peer, &u64)| {
                 peer.sends.load(Relaxed) && peer.session.load(Relaxed) != *session

@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const BEGIN: Duration = Duration::from_secs(2);
 /// A session ends if nothing could be sent, or nothing was received, for this time. Each scan sends something; the longest
 /// interval between two scans is a minute.
-const SILENT: Duration = Duration::from_secs(10);
+pub(super) const SILENT: Duration = Duration::from_secs(10);
 /// The most sessions from peers at a time; each peer needs one.
 const SESSIONS: usize = 256;
 

@@ -372,3 +372,13 @@ fn a_change_of_the_tables_is_reported_before_the_next_scan_is_due() {
     had.drain();
     until("a report", || had.shared.reported() > 50 && other.stored() == had.shared.reported());
 }
+
+#[test]
+fn slow_scans_do_not_make_a_session_silent() {
+    for millis in [0, 10, 500, 1200, 4000] {
+        let took = Duration::from_millis(millis);
+        let rest = least_rest(took);
+        assert!(rest + took < peers::SILENT, "{took:?}");
+        assert!(rest == 9 * took || rest == peers::SILENT / 2);
+    }
+}
