@@ -197,13 +197,13 @@ impl Tally {
     pub(crate) fn add(&mut self, sa: &Sa, bytes: usize) {
         (self.packets, self.bytes) = (self.packets + 1, self.bytes + bytes as u64);
         if sa.is_limited {
-            self.settle(sa);
+            self.flush(sa);
         }
     }
 
     /// Adds what was counted to the counters of `sa`.
     #[inline]
-    pub fn settle(&mut self, sa: &Sa) {
+    pub fn flush(&mut self, sa: &Sa) {
         let Self { packets, bytes } = std::mem::take(self);
         if packets > 0 {
             sa.count(packets, bytes);

@@ -81,7 +81,7 @@ impl Ipsec {
         let Self { hub, tally: (of, tally), .. } = self;
         if *of != number {
             if let Some(before) = hub.sas.get(*of) {
-                tally.settle(before);
+                tally.flush(before);
             }
             *of = number;
         }
@@ -274,7 +274,7 @@ impl Work for Ipsec {
         }
         let (number, tally) = &mut self.tally;
         if let Some(sa) = self.hub.sas.get(*number) {
-            tally.settle(sa);
+            tally.flush(sa);
         }
         self.router.work(batch, pool, now)
     }

@@ -165,7 +165,7 @@ pub struct Datapath {
     fronted: Option<Box<fronted::Fronted>>,
     /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
-    /// Whether no frame was noted since the last [`Datapath::breathe`], and when noted frames were counted.
+    /// Whether no frame was noted since the last [`Datapath::count_if_due`], and when noted frames were counted.
     is_quiet: bool,
     counted: u64,
     /// Whether a lookup in the tables is cheap.

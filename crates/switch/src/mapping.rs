@@ -188,7 +188,8 @@ impl Mapping {
     }
 
     /// Notes the frames of those of `lanes` whose entry is valid: `is_alive(path, half)`. The action of such
-    /// a lane becomes the port of its entry. `places` are the entries, as [`Mapping::lookup`] wrote them. Returns the lanes, and whether an entry has as many noted frames as it can hold, so that all must be counted now.
+    /// a lane becomes the port of its entry. `places` are the entries, as [`Mapping::lookup`] wrote them. Returns the lanes, and
+    /// whether an entry has as many noted frames as it can hold, so that all must be counted now.
     #[inline]
     pub(crate) fn note(
         &mut self,

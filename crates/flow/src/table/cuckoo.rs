@@ -52,6 +52,15 @@ pub struct Place {
     pub way: usize,
 }
 
+impl Place {
+    /// The number of the place, for tables that keep their entries in one array.
+    #[inline]
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self.bucket * WAYS + self.way
+    }
+}
+
 /// The memory of an index: tags and counts of the buckets, and what the table keeps at each place.
 pub trait Buckets {
     /// The number of buckets, at least 1 and below 2^32. It never changes.

@@ -93,18 +93,12 @@ impl Buckets for Columns {
     }
 
     fn relocate(&mut self, from: Place, to: Place) {
-        let (from, to) = (at(from), at(to));
+        let (from, to) = (from.number(), to.number());
         self.entries[to] = self.entries[from];
         if !self.rest.is_empty() {
             self.rest[to] = self.rest[from];
         }
     }
-}
-
-/// The number of the entry at a place.
-#[inline]
-const fn at(Place { bucket, way }: Place) -> usize {
-    bucket * WAYS + way
 }
 
 impl Exact {
@@ -152,7 +146,7 @@ impl Exact {
     #[must_use]
     pub fn get(&self, key: &FlowKey) -> Option<&Action> {
         let place = self.find(&self.wanted(key))?;
-        Some(&self.index.buckets().entries[at(place)].action)
+        Some(&self.index.buckets().entries[place.number()].action)
     }
 
     /// Adds the entry, or replaces the action of an equal key.
@@ -165,7 +159,7 @@ impl Exact {
             return Err(Reason::OutsideMask);
         }
         if let Some(place) = self.find(&wanted) {
-            self.index.buckets_mut().entries[at(place)].action = action;
+            self.index.buckets_mut().entries[place.number()].action = action;
             return Ok(());
         }
         let capacity = self.capacity;
@@ -174,8 +168,8 @@ impl Exact {
         }
         let place = self.index.insert(wanted.hash).ok_or(Reason::Crowded { capacity })?;
         let Columns { entries, rest, .. } = self.index.buckets_mut();
-        entries[at(place)] = Entry { key: wanted.key, action };
-        if let Some(rest) = rest.get_mut(at(place)) {
+        entries[place.number()] = Entry { key: wanted.key, action };
+        if let Some(rest) = rest.get_mut(place.number()) {
             *rest = wanted.rest;
         }
         self.len += 1;
@@ -212,8 +206,8 @@ impl Exact {
 
     fn find(&self, wanted: &Wanted) -> Option<Place> {
         self.index.find(wanted.hash, |columns, place| {
-            let rest = columns.rest.get(at(place)).is_none_or(|rest| *rest == wanted.rest);
-            rest && columns.entries[at(place)].key == wanted.key
+            let rest = columns.rest.get(place.number()).is_none_or(|rest| *rest == wanted.rest);
+            rest && columns.entries[place.number()].key == wanted.key
         })
     }
 
@@ -339,8 +333,8 @@ impl Table for Exact {
     fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
         let Columns { entries, rest, .. } = self.index.buckets();
         for place in self.index.taken() {
-            let Entry { key, action } = &entries[at(place)];
-            show(&unwords(key, &rest.get(at(place)).copied().unwrap_or_default()), action);
+            let Entry { key, action } = &entries[place.number()];
+            show(&unwords(key, &rest.get(place.number()).copied().unwrap_or_default()), action);
         }
     }
 }

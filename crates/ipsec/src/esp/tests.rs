@@ -34,7 +34,7 @@ fn sealed(sa: &Sa, packet: &[u8]) -> Result<Vec<u8>, Refuse> {
     bytes.splice(plan.at..plan.at, vec![0; plan.head]);
     let mut tally = Tally::default();
     seal(sa, number, &plan, &mut bytes, &mut tally)?;
-    tally.settle(sa);
+    tally.flush(sa);
     Ok(bytes)
 }
 
@@ -49,7 +49,7 @@ fn opened(sa: &Sa, packet: &[u8]) -> Result<Vec<u8>, Refuse> {
     let mut bytes = packet.to_vec();
     let mut tally = Tally::default();
     let opened = open(sa, &arrived, &mut bytes, &mut tally);
-    tally.settle(sa);
+    tally.flush(sa);
     let Opened { at, cut, len, is_v6 } = opened?;
     bytes.drain(at..at + cut);
     bytes.truncate(len);

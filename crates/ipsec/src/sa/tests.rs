@@ -83,7 +83,7 @@ fn limits_of_bytes_end_an_sa_and_soft_limits_are_counted_once() {
 }
 
 #[test]
-fn a_tally_is_settled_at_once_only_for_an_sa_with_limits() {
+fn a_tally_is_flushed_at_once_only_for_an_sa_with_limits() {
     let counted = |sa: &Sa| (sa.counts.read().packets, sa.counts.read().bytes);
     let (free, full) = (
         limited(Limits::NONE, 0, false),
@@ -92,8 +92,8 @@ fn a_tally_is_settled_at_once_only_for_an_sa_with_limits() {
     let mut tally = Tally::default();
     (0..3).for_each(|_| tally.add(&free, 100));
     assert_eq!(counted(&free), (0, 0));
-    tally.settle(&free);
-    tally.settle(&full); // nothing is left
+    tally.flush(&free);
+    tally.flush(&full); // nothing is left
     assert_eq!((counted(&free), counted(&full)), ((3, 300), (0, 0)));
     tally.add(&full, 700);
     assert_eq!(counted(&full), (1, 700));

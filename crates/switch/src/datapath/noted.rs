@@ -5,7 +5,7 @@
 //!                     └──count_noted──> path, counters of the flow, lookups of the table      two more, now and then
 //! ```
 //!
-//! Noted frames are counted in the first call of [`Datapath::breathe`] since whose predecessor none was noted, so whatever
+//! Noted frames are counted in the first call of [`Datapath::count_if_due`] since whose predecessor none was noted, so whatever
 //! a core has answered is counted when it becomes idle; under load, [`LAG`] after the first was noted; and in any case
 //! before the paths or the entries change that they are noted for.
 //!
@@ -22,7 +22,7 @@ const TOGETHER: usize = 32;
 impl Datapath {
     /// Counts noted frames when it is time to. Called once a tick.
     #[inline]
-    pub fn breathe(&mut self, now: u64) {
+    pub fn count_if_due(&mut self, now: u64) {
         let was_quiet = std::mem::replace(&mut self.is_quiet, true);
         if was_quiet || now.saturating_sub(self.counted) >= LAG {
             self.counted = now;

@@ -101,14 +101,8 @@ impl Buckets for Columns {
     }
 
     fn relocate(&mut self, from: Place, to: Place) {
-        self.entries[at(to)] = self.entries[at(from)];
+        self.entries[to.number()] = self.entries[from.number()];
     }
-}
-
-/// The number of the entry at a place.
-#[inline]
-const fn at(Place { bucket, way }: Place) -> usize {
-    bucket * WAYS + way
 }
 
 /// The words of a plain key.
@@ -170,7 +164,8 @@ impl Plain {
     }
 
     fn find(&self, key: &Words) -> Option<Place> {
-        self.index.find(self.hash(key), |columns, place| columns.entries[at(place)].key == *key)
+        self.index
+            .find(self.hash(key), |columns, place| columns.entries[place.number()].key == *key)
     }
 
     /// Looks for `lanes`. Returns those with an entry, and writes the entry's number to `places`.
@@ -210,7 +205,7 @@ impl Plain {
             if (maybe.has(lane) || is_spilled)
                 && let Some(place) = self.find(&keys[lane])
             {
-                places[lane] = at(place) as u32;
+                places[lane] = place.number() as u32;
                 found = found.with(lane);
             }
         }
@@ -271,7 +266,7 @@ impl Plain {
         let Mapped { port, path, half } = mapped;
         let entry = Entry { key, path, port, half, ..Entry::default() };
         if let Some(place) = self.find(&key) {
-            self.index.buckets_mut().entries[at(place)] = entry;
+            self.index.buckets_mut().entries[place.number()] = entry;
             return Ok(());
         }
         let capacity = self.capacity;
@@ -279,7 +274,7 @@ impl Plain {
             return Err(Reason::Full { capacity });
         }
         let place = self.index.insert(self.hash(&key)).ok_or(Reason::Crowded { capacity })?;
-        self.index.buckets_mut().entries[at(place)] = entry;
+        self.index.buckets_mut().entries[place.number()] = entry;
         self.len += 1;
         Ok(())
     }
@@ -303,8 +298,8 @@ impl Plain {
     /// Shows every entry.
     pub(super) fn each(&self, show: &mut dyn FnMut(&FlowKey, Mapped)) {
         for place in self.index.taken() {
-            let key = unwords(&self.index.buckets().entries[at(place)].key);
-            show(&key, self.mapped(at(place) as u32));
+            let key = unwords(&self.index.buckets().entries[place.number()].key);
+            show(&key, self.mapped(place.number() as u32));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Switch {
 
     /// Counts frames that were answered in front.
     pub(super) fn look_ahead(&mut self, now: Nanos) -> u32 {
-        self.datapath.breathe(now);
+        self.datapath.count_if_due(now);
         self.datapath.look_ahead(now);
         for moved in self.datapath.moved() {
             let of = (moved.seen.packets, moved.seen.bytes as usize);

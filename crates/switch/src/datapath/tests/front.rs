@@ -23,7 +23,7 @@ fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
 /// As [`busy`], and then the core is idle, so that all frames are counted.
 fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
     let to = busy(bed, port, sources);
-    (0..2).for_each(|_| bed.datapath.breathe(5));
+    (0..2).for_each(|_| bed.datapath.count_if_due(5));
     to
 }
 
@@ -83,16 +83,16 @@ fn frames_are_counted_when_the_core_is_idle_or_after_a_while_or_before_a_change(
         );
     };
     let now = 1_000_000_000;
-    bed.datapath.breathe(now);
+    bed.datapath.count_if_due(now);
     send(&mut bed, 3);
-    bed.datapath.breathe(now + 1000);
+    bed.datapath.count_if_due(now + 1000);
     send(&mut bed, 6);
-    bed.datapath.breathe(now + 2000);
-    bed.datapath.breathe(now + 3000);
+    bed.datapath.count_if_due(now + 2000);
+    bed.datapath.count_if_due(now + 3000);
     send(&mut bed, 3);
-    bed.datapath.breathe(now + 4000);
+    bed.datapath.count_if_due(now + 4000);
     send(&mut bed, 6);
-    bed.datapath.breathe(now + 60_000_000);
+    bed.datapath.count_if_due(now + 60_000_000);
     send(&mut bed, 3);
     let other = [Oxm::exact(Field::EthType, 0x806)];
     bed.flow(2, 0, 5, &other, to(2));

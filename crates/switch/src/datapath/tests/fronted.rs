@@ -76,7 +76,7 @@ fn learn(bed: &mut Bed, sources: &[u8]) {
         }
         let (lanes, place) = (batch.lanes(), |number: u32| u16::try_from(number - 1).ok());
         bed.datapath.front(&mut batch, lanes, Arrival::by(1), &place, 5);
-        (0..2).for_each(|_| bed.datapath.breathe(5));
+        (0..2).for_each(|_| bed.datapath.count_if_due(5));
     }
 }
 

@@ -297,8 +297,8 @@ impl Fleet {
     }
 
     /// Other addresses from which the client opens connections from now on, so that no port is used again while a balancer has
-    /// an entry or a report of the connection that had it. Decision 92 names the cases in which the entry is followed; they
-    /// are tested in a simulation of the crate `lb`.
+    /// an entry or a report of the connection that had it. Balancers follow an old entry in the cases that decision 92 lists as
+    /// not covered, and the request fails.
     fn next_source(&mut self) {
         self.source += 1;
         let n = self.source;
