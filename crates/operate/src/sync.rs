@@ -358,7 +358,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
                 SyncReport::Gone { hash } => new.gone(hash),
             },
         );
-        let new_ends = ends.new(hub, clock());
+        let new_ends = ends.take(hub, clock());
         let mut old_ends = if needs_all { ends.all(clock()) } else { Vec::new() };
         let (new, old) = (new.finish(), old.finish());
         // Ends come first, so that a report of a later connection is not forgotten because of them.
@@ -391,7 +391,7 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
             hub.generation() != generation || shared.peers.iter().zip(&sessions).any(has_new)
         };
         let meanwhile = || {
-            let new = ends.new(hub, clock());
+            let new = ends.take(hub, clock());
             ends::send(shared, (queues, &sessions), &new);
         };
         if rest(shared, meanwhile, is_due, least) {

@@ -25,7 +25,7 @@ pub(super) struct Ends(VecDeque<End>);
 
 impl Ends {
     /// Messages with the ends that were seen since the last call.
-    pub(super) fn new(&mut self, hub: &Hub, now: Nanos) -> Vec<Packed> {
+    pub(super) fn take(&mut self, hub: &Hub, now: Nanos) -> Vec<Packed> {
         let ends = hub.take_ends();
         let more = (self.0.len() + ends.len()).saturating_sub(KEPT);
         self.0.drain(..more.min(self.0.len()));
