@@ -20,6 +20,7 @@ pub fn sync(data: &[u8]) {
         match *part {
             Part::Has { hash, backend, lifetime } => packer.has(hash, backend, lifetime),
             Part::Gone { hash } => packer.gone(hash),
+            Part::Ended { hash, end, age_ms } => packer.ended(hash, end, age_ms),
             Part::Hello { .. } | Part::Verdict { .. } | Part::Complete => continue,
         }
         reports += 1;
@@ -38,6 +39,7 @@ mod tests {
         let mut packer = Packer::default();
         (0..50).for_each(|n| packer.has(n, n % 3 + 1, 7));
         packer.gone(9);
+        (0..40).for_each(|n| packer.ended(n, 5, 6));
         for message in packer.finish() {
             sync(&message.bytes);
             for at in 0..message.bytes.len() {

@@ -316,7 +316,7 @@ impl Conns {
             let state = conn.state();
             self.turn(slot, state, true, now);
         }
-        self.set_end(slot, seen.end);
+        self.adopt_end(slot, seen);
     }
 
     /// Changes the state, establishes the connection if `establishes` is true, and sets the deadline, which may

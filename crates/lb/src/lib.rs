@@ -38,5 +38,5 @@ pub use work::{
     Balance, BalanceLimits, BalanceSettings, Because, Connection, Explained, Filter, Hub, Kept,
     Network, Occupancy, Place, Report, StateFilter,
 };
+pub use work::{End, Scan, SyncReport};
 pub use work::{LOCALS, PORTS, ports_for_unestablished};
-pub use work::{Scan, SyncReport};

@@ -32,6 +32,7 @@ mod back;
 mod balance;
 mod count;
 mod encap;
+mod ends;
 mod errors;
 mod exit;
 mod explain;
@@ -59,6 +60,7 @@ mod way;
 mod ways;
 
 pub use balance::{Balance, BalanceSettings};
+pub use ends::End;
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
 pub use limits::BalanceLimits;

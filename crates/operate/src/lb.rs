@@ -80,6 +80,8 @@ pub(crate) fn sync(yard: &Handle, hub: &Hub) -> Option<LbSync> {
         sent_bytes: peer.sent_bytes.load(Relaxed),
         received: peer.received.load(Relaxed),
         received_bytes: peer.received_bytes.load(Relaxed),
+        sent_ends: peer.sent_ends.load(Relaxed),
+        received_ends: peer.received_ends.load(Relaxed),
         error: peer.wrong(),
     };
     Some(LbSync {
@@ -89,6 +91,8 @@ pub(crate) fn sync(yard: &Handle, hub: &Hub) -> Option<LbSync> {
         scans: shared.scans(),
         scan_s: took.as_secs_f64(),
         scanned,
+        dropped_ends: hub.dropped_ends(),
+        closed: hub.closed_by_others(),
         peers: shared.peers().map(peer).collect(),
     })
 }

@@ -7,7 +7,8 @@
 //!
 //! Nodes with equal services have equal Maglev tables, so most connections go to the same backend on every node without any
 //! message. The others are reported ([`flowyard_lb::Scan`]): when they are found first, once in each eighth of the longest
-//! time-out, and when they are gone. A session begins with all of them. If a session ends, what it has reported stays until its
+//! time-out, and when they are gone. A session begins with all of them. Ends of connections of which another node may have an entry
+//! are sent when they are seen ([`flowyard_lb::End`]). If a session ends, what it has reported stays until its
 //! time is over, because the node may have been killed.
 //!
 //! Invariants: a scan takes no more than a tenth of a processor; a peer that is slow or gone does not delay others; what a peer
@@ -29,10 +30,12 @@ use flowyard_lb::{Hub, Scan, SyncReport};
 use flowyard_yard::{Clock, ControlPlane, Handle};
 use ring::hmac::{self, HMAC_SHA256, Key};
 
+mod ends;
 mod peers;
 mod session;
 pub mod wire;
 
+use ends::Ends;
 use wire::{Packed, Packer};
 
 /// The most messages that wait for a peer. With more, its session ends, and the next one begins with all connections.
@@ -72,6 +75,10 @@ pub struct Peer {
     pub received: AtomicU64,
     /// Bytes that it has sent.
     pub received_bytes: AtomicU64,
+    /// Ends of connections that were sent to it.
+    pub sent_ends: AtomicU64,
+    /// Ends of connections that it has sent.
+    pub received_ends: AtomicU64,
     /// What its health checks say of backends, by their identity; empty while there is no session from it.
     verdicts: Mutex<BTreeMap<u64, bool>>,
     /// Why there is no session to it.
@@ -302,16 +309,24 @@ fn least_rest(took: Duration) -> Duration {
     took.saturating_mul(9).min(peers::SILENT / 2)
 }
 
-/// Waits for the next scan: for the interval, or until `is_due`, but for `least` in any case. Returns whether the threads must end.
-fn rest(shared: &Synchronization, is_due: impl Fn() -> bool, least: Duration) -> bool {
-    let mut waited = least;
-    let mut is_over = shared.pause(least);
-    while !is_over && waited < shared.settings.interval && !is_due() {
-        let slice = LOOK.min(shared.settings.interval - waited);
-        is_over = shared.pause(slice);
+/// Waits for the next scan: for the interval, or until `is_due`, but for `least` in any case. Calls `meanwhile` again and again.
+/// Returns whether the threads must end.
+fn rest(
+    shared: &Synchronization,
+    mut meanwhile: impl FnMut(),
+    is_due: impl Fn() -> bool,
+    least: Duration,
+) -> bool {
+    let (mut waited, interval) = (Duration::ZERO, shared.settings.interval);
+    while waited < least || waited < interval && !is_due() {
+        let slice = LOOK.min(if waited < least { least } else { interval } - waited);
+        if shared.pause(slice) {
+            return true;
+        }
         waited += slice;
+        meanwhile();
     }
-    is_over
+    shared.has_stopped()
 }
 
 /// A message for a peer, with the number of the session that it is for.
@@ -319,7 +334,7 @@ type Queued = (u64, Packed);
 
 /// Scans the tables until the threads must end.
 fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Queued>]) {
-    let mut scan = Scan::default();
+    let (mut scan, mut ends) = (Scan::default(), Ends::default());
     let mut sessions = vec![0; queues.len()];
     loop {
         let (began, generation) = (clock(), hub.generation());
@@ -343,7 +358,12 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
                 SyncReport::Gone { hash } => new.gone(hash),
             },
         );
-        let (mut new, old) = (new.finish(), old.finish());
+        let new_ends = ends.take(hub, clock());
+        let mut old_ends = if needs_all { ends.all(clock()) } else { Vec::new() };
+        let (new, old) = (new.finish(), old.finish());
+        // Ends come first, so that a report of a later connection is not forgotten because of them.
+        old_ends.extend(old);
+        let (old, mut new) = (old_ends, [new_ends, new].concat());
         let verdicts: Vec<_> = lock(&shared.verdicts).clone().into_iter().collect();
         new.extend(wire::health(&verdicts));
         new.push(Packed::complete());
@@ -370,7 +390,11 @@ fn scan(shared: &Synchronization, hub: &Hub, clock: &Clock, queues: &[Sender<Que
             };
             hub.generation() != generation || shared.peers.iter().zip(&sessions).any(has_new)
         };
-        if rest(shared, is_due, least) {
+        let meanwhile = || {
+            let new = ends.take(hub, clock());
+            ends::send(shared, (queues, &sessions), &new);
+        };
+        if rest(shared, meanwhile, is_due, least) {
             return;
         }
     }

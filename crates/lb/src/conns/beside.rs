@@ -12,6 +12,7 @@ use std::sync::Arc;
 use flowyard_flow::Secret;
 use flowyard_flow::table::Directory;
 
+use super::conn::COPY;
 use super::{Conns, Timeouts};
 
 /// The most entries that are removed and still listed.
@@ -86,7 +87,7 @@ impl Conns {
             return true; // a connection with a local port has one entry
         };
         let was = conn.is_counted();
-        conn.address = u8::from(!counted);
+        conn.address = conn.address & !COPY | if counted { 0 } else { COPY };
         was
     }
 

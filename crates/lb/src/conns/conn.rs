@@ -19,7 +19,7 @@ pub struct Conn {
     pub(super) first: u32,
     /// The local port, or 0.
     pub(super) port: u16,
-    /// The index of the local address; without a local port, whether the connection is counted for another entry: 0 is no.
+    /// The index of the local address; without a local port, [`COPY`] and [`ELSEWHERE`].
     pub(super) address: u8,
     /// Bits 0 and 1 are the state, bits 2 and 3 the stage of an inserted header, the others flags as below.
     pub(super) marks: u8,
@@ -37,6 +37,12 @@ pub(super) const TWO_WAY: u8 = 1 << 6;
 pub(super) const OFFERED: u8 = 1 << 7;
 /// In `marks` of a closing connection: the end of what the client sends is known.
 pub(super) const ENDED: u8 = OFFERED;
+
+/// In `address` of a connection without a local port: it is counted for another entry.
+pub(super) const COPY: u8 = 1;
+/// In `address` of a connection without a local port: its first packet here was not its first one, so another machine may have
+/// an entry of it.
+pub(super) const ELSEWHERE: u8 = 2;
 
 /// A local address and port of a FullNAT connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -56,6 +62,8 @@ pub struct Progress {
     pub is_established: bool,
     /// The sequence number behind everything that the client has sent, if it has ended its part and the number is known.
     pub end: Option<u32>,
+    /// Another machine may have an entry of it, because its first packet here was not its first one.
+    pub began_elsewhere: bool,
 }
 
 impl Conn {
@@ -88,7 +96,12 @@ impl Conn {
     #[must_use]
     pub const fn progress(&self) -> Progress {
         let is_answered = self.marks & ANSWERED != 0;
-        Progress { is_answered, is_established: self.is_established(), end: self.end() }
+        Progress {
+            is_answered,
+            is_established: self.is_established(),
+            end: self.end(),
+            began_elsewhere: self.began_elsewhere(),
+        }
     }
 
     /// The progress of an inserted PROXY protocol header.
@@ -122,7 +135,14 @@ impl Conn {
     /// Whether the connection counts among those of its backend by this entry, and not by that of another core.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
-        self.port != 0 || self.address == 0
+        self.port != 0 || self.address & COPY == 0
+    }
+
+    /// Whether another machine may have an entry of the connection. It is not known of connections with a local port, which
+    /// belong to one machine.
+    #[must_use]
+    pub const fn began_elsewhere(&self) -> bool {
+        self.port == 0 && self.address & ELSEWHERE != 0
     }
 
     /// Whether the slot is free.

@@ -20,13 +20,13 @@
 //! Invariants: only a closing entry has an end; the first end that is seen stays.
 //! Thread-safety: plain values.
 
-use flowyard_frame::{FlowKey, proto};
+use flowyard_frame::{FlowKey, Nanos, proto};
 use flowyard_wire::{Headers, LinkType};
 
-use super::Conns;
-use super::conn::{Conn, ENDED, OFFERED};
+use super::conn::{Conn, ELSEWHERE, ENDED, OFFERED, Progress};
 use super::proxied::Stage;
 use super::state::State;
+use super::{Conns, wheel};
 
 /// More than the largest receive window of TCP.
 const WINDOW: u32 = 1 << 30;
@@ -102,11 +102,56 @@ impl State {
 }
 
 impl Conns {
-    /// Stores the end of the connection in `slot`, if it is closing.
-    pub(super) fn set_end(&mut self, slot: u32, end: Option<u32>) {
-        if let (Some(conn), Some(end)) = (self.slots.get_mut(slot as usize), end) {
+    /// Notes of the new entry in `slot` where the connection began, and stores its end if it is closing.
+    pub(super) fn adopt_end(&mut self, slot: u32, seen: Progress) {
+        let Some(conn) = self.slots.get_mut(slot as usize) else { return };
+        if seen.began_elsewhere && conn.port == 0 {
+            conn.address |= ELSEWHERE;
+        }
+        if let Some(end) = seen.end {
             conn.set_end(end);
         }
+    }
+
+    /// The end of the connection in `slot`, if it is known, and whether another machine may have an entry of it.
+    #[must_use]
+    pub fn end(&self, slot: u32) -> Option<(u32, bool)> {
+        let conn = self.slots.get(slot as usize)?;
+        Some((conn.end()?, conn.began_elsewhere()))
+    }
+
+    /// Another machine has seen, at the time `at` of this machine's clock, that the client of the connection with this hash has
+    /// ended its part. The entry is changed as if that packet had come here. Returns whether it was: there must be an entry of a
+    /// TCP connection without a known end, which can have one, and has got no packet since then. `seed` must be that of the hashes.
+    pub fn ended_elsewhere(
+        &mut self,
+        (hash, seed): (u64, u64),
+        end: u32,
+        (at, now): (Nanos, Nanos),
+    ) -> bool {
+        let tick = wheel::tick(now);
+        let is = |slot: u32| {
+            let conn = self.slots.get(slot as usize);
+            conn.is_some_and(|conn| tick < conn.deadline && conn.key.hash(seed) == hash)
+        };
+        let Some(slot) = self.index.find(hash, is) else { return false };
+        self.renew(slot, now);
+        let conn = &self.slots[slot as usize];
+        let may_end = conn.key.flow().proto == proto::TCP
+            && (conn.port, conn.first, conn.proxied().stage) == (0, 0, Stage::None)
+            && conn.end().is_none();
+        // The last packet came later than this: deadlines are rounded up to a tick.
+        let last = wheel::begin(conn.deadline).saturating_sub(self.timeout(conn) + wheel::begin(1));
+        if !may_end || last >= at {
+            return false;
+        }
+        if conn.state() != State::Closing {
+            // The list of unestablished entries is in the order of their deadlines.
+            let since = if conn.is_established() { at.min(now) } else { now };
+            self.turn(slot, State::Closing, false, since);
+        }
+        self.slots[slot as usize].set_end(end);
+        true
     }
 
     /// Whether a packet of the client belongs to the connection in `slot`, which was in state `before`. [`Conns::seen`] was called
@@ -249,7 +294,7 @@ mod tests {
             }
         }
         let (mut conns, slot) = closing();
-        conns.set_end(slot, Some(71));
+        conns.slots[slot as usize].set_end(71);
         assert_eq!(conns.proxied(slot), Proxied::default());
         let proxied = Proxied { first: 5, stage: Stage::Waiting };
         conns.set_proxied(slot, proxied);
@@ -258,7 +303,7 @@ mod tests {
         let key = ConnKey::of(&flow(true));
         let owner = Owner { backend: 1, service: 0, sees_answers: false };
         let open = conns.insert(&key, key.hash(7), owner, State::Open, 0).unwrap();
-        conns.set_end(open, Some(71));
+        conns.slots[open as usize].set_end(71);
         assert_eq!(conns.slots[open as usize].end(), None);
         assert_eq!(conns.proxied(open), Proxied::default());
     }

@@ -1,12 +1,12 @@
 //! Entries for another process, and from one.
 //!
 //! An entry keeps its state, the rest of its time, its local port, and the progress of its PROXY header or its end. Marks of
-//! adapters are left out. Entries that are not established keep the order of their deadlines.
+//! adapters are left out, and whether the connection began on another machine. Entries that are not established keep the order of their deadlines.
 
 use flowyard_frame::Nanos;
 use flowyard_yard::handover::bytes::{BadState, Reader, Writer};
 
-use super::conn::TWO_WAY;
+use super::conn::{COPY, TWO_WAY};
 use super::key::ConnKey;
 use super::ports::spread;
 use super::state::State;
@@ -31,7 +31,9 @@ impl Conns {
             });
             writer.bytes(&conn.backend.to_ne_bytes()).bytes(&(conn.deadline - tick).to_ne_bytes());
             writer.bytes(&conn.first.to_ne_bytes()).bytes(&conn.port.to_ne_bytes());
-            writer.bytes(&[conn.address, conn.marks]);
+            // Versions that do not know other bits take the address for that of a copy if it is not 0.
+            let address = if conn.port == 0 { conn.address & COPY } else { conn.address };
+            writer.bytes(&[address, conn.marks]);
             writer.bytes(&self.ends[slot as usize].reply.to_ne_bytes());
             writer.bytes(&self.mac(slot).unwrap_or_default());
         }

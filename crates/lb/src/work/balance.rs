@@ -14,6 +14,7 @@ use flowyard_yard::front::Front;
 
 use super::ahead::Ahead;
 use super::allowance::Allowance;
+use super::ends::Ends;
 use super::fragments::Fragments;
 use super::hops::{self, Hops};
 use super::hub::Hub;
@@ -150,6 +151,7 @@ impl Balance {
         if settings.replicated > 0 {
             let new = || Arc::new(Replica::new(settings.replicated, secret.key("replica")));
             hub.replica.get_or_init(new);
+            hub.ends.get_or_init(Ends::new);
         }
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));

@@ -18,6 +18,7 @@ use crate::{BadService, Conns, Control, LocalPort, Plan, Service, ServiceState, 
 use flowyard_flow::table::Replica;
 use flowyard_frame::Nanos;
 
+use super::ends::Ends;
 use super::hops::Hops;
 use super::locals::Locals;
 use flowyard_works::neighbour::Neighbours;
@@ -43,6 +44,8 @@ pub struct Hub {
     inherited: OnceLock<Arc<Places>>,
     /// The connections that other machines have reported.
     pub(super) replica: OnceLock<Arc<Replica>>,
+    /// Ends of connections that other machines must learn.
+    pub(super) ends: OnceLock<Ends>,
 }
 
 /// The connection table of each core.
@@ -86,6 +89,7 @@ impl Hub {
             locals: OnceLock::new(),
             inherited: OnceLock::new(),
             replica: OnceLock::new(),
+            ends: OnceLock::new(),
         }
     }
 

@@ -61,7 +61,11 @@ impl Balance {
         };
         let kept = match admission {
             Admission::No => Err(Limit::Unestablished),
-            _ => self.keep(conn, hash, (target, true), (state, Progress::default()), now),
+            _ => {
+                let began_elsewhere = !is_fresh && key.proto == proto::TCP;
+                let seen = Progress { began_elsewhere, ..Progress::default() };
+                self.keep(conn, hash, (target, true), (state, seen), now)
+            }
         };
         match kept {
             Ok(way) => {
@@ -99,7 +103,8 @@ impl Balance {
         now: Nanos,
     ) -> Way {
         self.came_from_another(target.id);
-        let seen = Progress { is_answered: true, is_established: true, end: None };
+        let seen =
+            Progress { is_answered: true, is_established: true, end: None, began_elsewhere: true };
         self.keep(conn, hash, (target, true), (state, seen), now)
             .unwrap_or_else(|_| Way::without_entry(target.id))
     }

@@ -326,6 +326,7 @@ fn connections_are_counted_by_backend() {
 
 mod directory;
 mod ended;
+mod ends;
 mod errors;
 mod flood;
 mod front;

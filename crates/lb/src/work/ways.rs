@@ -12,6 +12,7 @@ use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 use flowyard_pool::Pool;
 
 use super::balance::Balance;
+use super::ends::End;
 use super::leases::Leases;
 use super::rewrite::Packet;
 use super::way::{Missed, Seen, Way};
@@ -51,7 +52,12 @@ impl Balance {
             match conns.seen(slot, flags, now) {
                 Some((backend, before))
                     if stays(plan, backend)
-                        && continues(&mut conns, slot, (before, flags), frame) =>
+                        && self.continues(
+                            &mut conns,
+                            (slot, seen.hashes[lane]),
+                            (before, flags),
+                            (frame, now),
+                        ) =>
                 {
                     let home = Some((self.core as u16, slot));
                     if self.settings.returns {
@@ -125,7 +131,7 @@ impl Balance {
             if !stays(&plan, backend) {
                 return None;
             }
-            if !continues(conns, slot, (before, flags), || frame) {
+            if !self.continues(conns, (slot, hash), (before, flags), (|| frame, now)) {
                 is_new = true;
                 return None;
             }
@@ -160,7 +166,8 @@ impl Balance {
             && let Some(mut conns) = self.table(core.into())
             && conns.has(slot, conn)
         {
-            conns.continues(slot, (State::Open, flags), Numbers::of(frame)); // the entry begins with the end
+            // The entry begins with the end.
+            self.may_end(&mut conns, (slot, hash), (State::Open, flags), (frame, now));
         }
         way
     }
@@ -183,6 +190,39 @@ impl Balance {
         if !was_counted {
             count(target, true); // the other entry has ended meanwhile
         }
+    }
+
+    /// Whether a packet of the client belongs to the connection in `slot`, and not to a new one from the same port. `conns` has
+    /// been told of the packet; the connection was in state `before`.
+    #[inline]
+    fn continues<'f>(
+        &self,
+        conns: &mut Conns,
+        place: (u32, u64),
+        (before, flags): (State, u8),
+        (frame, now): (impl FnOnce() -> &'f [u8], Nanos),
+    ) -> bool {
+        !before.may_end(flags) || self.may_end(conns, place, (before, flags), (frame(), now))
+    }
+
+    /// As [`Self::continues`], for packets that may end a connection, or come after its end. If the end was not known before,
+    /// other machines may have to learn it.
+    #[cold]
+    fn may_end(
+        &self,
+        conns: &mut Conns,
+        (slot, hash): (u32, u64),
+        (before, flags): (State, u8),
+        (frame, now): (&[u8], Nanos),
+    ) -> bool {
+        let had = conns.end(slot);
+        let continues = conns.continues(slot, (before, flags), Numbers::of(frame));
+        if had.is_none()
+            && let Some((end, began_elsewhere)) = conns.end(slot)
+        {
+            self.hub.client_ended(End { hash, end, at: now }, began_elsewhere);
+        }
+        continues
     }
 
     /// Stores the MAC address from which a client's packet came, if replies are sent there.
@@ -256,18 +296,6 @@ impl Balance {
 #[inline]
 fn stays(plan: &Plan, backend: u32) -> bool {
     plan.target(backend).is_some_and(|target| target.keeps)
-}
-
-/// Whether a packet of the client belongs to the connection in `slot`, and not to a new one from the same port. `conns` has
-/// been told of the packet; the connection was in state `before`.
-#[inline]
-fn continues<'f>(
-    conns: &mut Conns,
-    slot: u32,
-    (before, flags): (State, u8),
-    frame: impl FnOnce() -> &'f [u8],
-) -> bool {
-    !before.may_end(flags) || conns.continues(slot, (before, flags), Numbers::of(frame()))
 }
 
 /// Whether packets of another core's connection may use a lease: it stays until it expires.

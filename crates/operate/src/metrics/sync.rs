@@ -9,7 +9,7 @@ use crate::protocol::LbPeer;
 /// Name, type, help and value of a metric of each peer.
 type OfPeer = (&'static str, &'static str, &'static str, fn(&LbPeer) -> f64);
 
-const PEERS: [OfPeer; 7] = [
+const PEERS: [OfPeer; 9] = [
     (
         "sync_peer_sends",
         "gauge",
@@ -52,6 +52,18 @@ const PEERS: [OfPeer; 7] = [
         "Counts the bytes that the other node has sent, without the headers of TCP and IP.",
         |peer| peer.received_bytes as f64,
     ),
+    (
+        "sync_sent_ends_total",
+        "counter",
+        "Counts the ends of connections that were sent to the other node, because it may have an entry of the connection.",
+        |peer| peer.sent_ends as f64,
+    ),
+    (
+        "sync_received_ends_total",
+        "counter",
+        "Counts the ends of connections that the other node has sent.",
+        |peer| peer.received_ends as f64,
+    ),
 ];
 
 /// Writes the metrics; none if the configuration has no `[balance.sync]`.
@@ -87,6 +99,18 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
             "gauge",
             "Gives the duration of the last scan of the connection tables.",
             sync.scan_s,
+        ),
+        (
+            "sync_dropped_ends_total",
+            "counter",
+            "Counts the ends of connections that were not sent to other nodes, because too many were seen at once.",
+            sync.dropped_ends as f64,
+        ),
+        (
+            "sync_closed_connections_total",
+            "counter",
+            "Counts the connections of this node that another node has ended, because it has seen the FIN or RST of the client.",
+            sync.closed as f64,
         ),
     ];
     for (name, kind, help, value) in all {

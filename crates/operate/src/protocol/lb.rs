@@ -39,6 +39,12 @@ pub struct LbSync {
     pub scan_s: f64,
     /// The connections that the last scan has looked at.
     pub scanned: u64,
+    /// Ends of connections that were not sent to other nodes, because too many were seen at once.
+    #[serde(default)]
+    pub dropped_ends: u64,
+    /// The connections of this node that are closing because another node has seen the end of what the client sends.
+    #[serde(default)]
+    pub closed: u64,
     /// The other nodes.
     pub peers: Vec<LbPeer>,
 }
@@ -62,6 +68,12 @@ pub struct LbPeer {
     pub received: u64,
     /// Bytes that it has sent.
     pub received_bytes: u64,
+    /// Ends of connections that were sent to it.
+    #[serde(default)]
+    pub sent_ends: u64,
+    /// Ends of connections that it has sent.
+    #[serde(default)]
+    pub received_ends: u64,
     /// Why there is no session to it.
     pub error: Option<String>,
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
-use flowyard_lb::Hub;
+use flowyard_lb::{End, Hub};
 use flowyard_yard::Clock;
 use ring::hmac::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,15 +70,17 @@ fn session(
     peer.sends.store(true, Relaxed);
     let number = peer.session.fetch_add(1, Release) + 1;
     *lock(&peer.wrong) = None;
-    tracing::info!(peer = %address, "connections are synchronized to this node");
+    let reads_ends = session.reads_ends();
+    tracing::info!(peer = %address, reads_ends, "connections are synchronized to this node");
     loop {
         match queue.recv_timeout(RETRY) {
-            Ok((of, message)) if of == number => {
+            Ok((of, message)) if of == number && (reads_ends || message.ends == 0) => {
                 let bytes = session.write(&mut stream, &message.bytes)?;
                 peer.sent.fetch_add(message.connections, Relaxed);
                 peer.sent_bytes.fetch_add(bytes, Relaxed);
+                peer.sent_ends.fetch_add(message.ends, Relaxed);
             }
-            Ok(_) => {} // of a session that has ended
+            Ok(_) => {} // of a session that has ended, or for a later version
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -213,7 +215,7 @@ fn hear(
         let bytes = session.read(stream, &mut message)?;
         peer.received_bytes.fetch_add(bytes, Relaxed);
         let (now, mut count) = ((local.clock)(), 0);
-        let mut gone = Vec::new();
+        let (mut gone, mut ends) = (Vec::new(), Vec::new());
         for part in read(&message)? {
             match part {
                 Part::Has { hash, backend, lifetime } => {
@@ -224,6 +226,10 @@ fn hear(
                     replica.remove(hash);
                     gone.push(hash);
                 }
+                Part::Ended { hash, end, age_ms } => {
+                    let at = now.saturating_sub(u64::from(age_ms) * 1_000_000);
+                    ends.push(End { hash, end, at });
+                }
                 Part::Verdict { backend, is_up } => _ = verdicts.insert(backend, is_up),
                 Part::Complete => {
                     *lock(&peer.verdicts) = std::mem::take(&mut verdicts);
@@ -233,6 +239,10 @@ fn hear(
             }
         }
         peer.received.fetch_add(count, Relaxed);
+        peer.received_ends.fetch_add(ends.len() as u64, Relaxed);
+        let changed = local.hub.hear_ends(&ends, now);
+        let others = ends.iter().zip(changed).filter(|(_, changed)| !changed);
+        gone.extend(others.map(|(end, _)| end.hash));
         lock(&shared.gone).extend(gone);
     }
 }

@@ -10,6 +10,10 @@
 //! The session key is HMAC-SHA-256(key, "session" | both nonces), so messages of one session are not valid in another one. Messages
 //! are numbered, so none can be repeated, left out or exchanged. They are not encrypted: they contain hashes under a secret seed.
 //!
+//! The last 8 bytes of the nonce of the node that accepts are the begin of HMAC(key, "reads ended" | nonce of the node that connects |
+//! the rest of the own one), if it reads messages of kind `ended`; in older versions they are random, as the others. Older
+//! versions end a session at a message that they do not know, and get none of them.
+//!
 //! Invariants: no part of a message is used before its authentication; nothing longer than the longest message is stored.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,6 +25,8 @@ use super::wire::LONGEST;
 
 const MAGIC: &[u8; 16] = b"flowyard-sync 1\n";
 const NONCE: usize = 32;
+/// The bytes of a nonce in front of those that say what the node reads.
+const RANDOM: usize = 24;
 /// The bytes of an authentication.
 const MAC: usize = 32;
 
@@ -29,6 +35,8 @@ pub(super) struct Session {
     key: Key,
     /// The number of the next message.
     number: u64,
+    /// Whether the node that accepts reads ends of connections.
+    reads_ends: bool,
 }
 
 impl Session {
@@ -43,7 +51,14 @@ impl Session {
         stream.read_exact(&mut proof)?;
         let both = [&b"accepts"[..], &own, &other].concat();
         hmac::verify(key, &both, &proof).map_err(|_| wrong(OTHER_KEY))?;
-        Ok(Self::new(key, &own, &other))
+        let mut session = Self::new(key, &own, &other);
+        session.reads_ends = reads_ended(key, &own, &other) == other[RANDOM..];
+        Ok(session)
+    }
+
+    /// Whether messages with ends of connections may be written.
+    pub(super) const fn reads_ends(&self) -> bool {
+        self.reads_ends
     }
 
     /// Begins a session as the node that accepts. Whether the other node knows the key is seen by its first message.
@@ -52,7 +67,9 @@ impl Session {
         stream.read_exact(&mut magic)?;
         check_magic(&magic)?;
         stream.read_exact(&mut other)?;
-        let own = nonce()?;
+        let mut own = nonce()?;
+        let reads = reads_ended(key, &other, &own);
+        own[RANDOM..].copy_from_slice(&reads);
         let proof = hmac::sign(key, &[&b"accepts"[..], &other, &own].concat());
         stream.write_all(&[&MAGIC[..], &own, proof.as_ref()].concat())?;
         Ok(Self::new(key, &other, &own))
@@ -60,7 +77,7 @@ impl Session {
 
     fn new(key: &Key, connects: &[u8], accepts: &[u8]) -> Self {
         let tag = hmac::sign(key, &[&b"session"[..], connects, accepts].concat());
-        Self { key: Key::new(HMAC_SHA256, tag.as_ref()), number: 0 }
+        Self { key: Key::new(HMAC_SHA256, tag.as_ref()), number: 0, reads_ends: false }
     }
 
     /// Writes a message. Returns the number of bytes.
@@ -111,6 +128,12 @@ fn check_magic(magic: &[u8]) -> io::Result<()> {
 
 fn wrong(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// The last bytes of the nonce of a node that accepts, and reads ends of connections.
+fn reads_ended(key: &Key, connects: &[u8; NONCE], accepts: &[u8; NONCE]) -> [u8; NONCE - RANDOM] {
+    let tag = hmac::sign(key, &[&b"reads ended"[..], connects, &accepts[..RANDOM]].concat());
+    tag.as_ref().first_chunk().copied().unwrap_or_default()
 }
 
 fn nonce() -> io::Result<[u8; NONCE]> {

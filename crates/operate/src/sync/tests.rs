@@ -18,6 +18,8 @@ use proptest::prelude::*;
 use super::wire::{BadMessage, Part};
 use super::*;
 
+mod ends;
+
 const SECRET: &[u8] = b"a secret that all nodes know";
 
 /// Backends 1 to 4, of which `drained` get no new connections.
@@ -84,10 +86,15 @@ impl Node {
     }
 
     fn send(&mut self, client: u16, flags: u8) -> To {
+        self.send_at(client, flags, 0)
+    }
+
+    /// Sends a segment with this sequence number.
+    fn send_at(&mut self, client: u16, flags: u8, seq: u32) -> To {
         let [a, b] = client.to_be_bytes();
         let (from, vip) = (IpAddr::from([10, 1, a, b]), IpAddr::from([192, 0, 2, 1]));
         let key = FlowKey::five_tuple(proto::TCP, from, 7000, vip, 80);
-        let data = Build::new(&key).flags(flags).bytes();
+        let data = Build::new(&key).flags(flags).seq(seq).bytes();
         let (mut pool, mut batch) = (Pool::new(8, 2048), Batch::default());
         let frame = pool.copy(&data, Meta { wire_len: data.len() as u32, ..Meta::default() });
         let key = parse::key(&Headers::parse(LinkType::Ethernet, &data), &data, 0);
@@ -262,6 +269,11 @@ fn report() -> impl Strategy<Value = Part> {
             lifetime
         }),
         any::<u64>().prop_map(|hash| Part::Gone { hash }),
+        (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(hash, end, age_ms)| Part::Ended {
+            hash,
+            end,
+            age_ms
+        }),
     ]
 }
 
@@ -274,6 +286,7 @@ proptest! {
             match *part {
                 Part::Has { hash, backend, lifetime } => packer.has(hash, backend, lifetime),
                 Part::Gone { hash } => packer.gone(hash),
+                Part::Ended { hash, end, age_ms } => packer.ended(hash, end, age_ms),
                 _ => unreachable!("not generated"),
             }
         }
@@ -282,6 +295,9 @@ proptest! {
         let count: u64 = messages.iter().map(|message| message.connections).sum();
         let has = reports.iter().filter(|part| matches!(part, Part::Has { .. })).count() as u64;
         prop_assert_eq!(count, has);
+        let count: u64 = messages.iter().map(|message| message.ends).sum();
+        let ended = reports.iter().filter(|part| matches!(part, Part::Ended { .. })).count() as u64;
+        prop_assert_eq!(count, ended);
         let read = messages.iter().flat_map(|message| wire::read(&message.bytes).unwrap());
         let text = |part: &Part| format!("{part:?}");
         let (mut read, mut sent): (Vec<_>, Vec<_>) =
@@ -293,7 +309,7 @@ proptest! {
 
     /// Bytes of any kind are read without a panic, and no message is longer than what it was read from.
     #[test]
-    fn bytes_of_any_kind_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..6) {
+    fn bytes_of_any_kind_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..8) {
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
             *first = kind;
@@ -323,7 +339,9 @@ fn messages_that_are_not_well_formed_are_refused() {
     assert_eq!(read, sent.collect::<Vec<_>>());
     let bad_verdict = [&[5][..], &[0; 8], &[2]].concat();
     assert_eq!(wire::read(&bad_verdict), Err(BadMessage));
-    for bad in [&hello[..10], &[&hello[..], &[0]].concat(), &[9], &[4, 0], &[3, 1, 2]] {
+    for bad in
+        [&hello[..10], &[&hello[..], &[0]].concat(), &[9], &[4, 0], &[3, 1, 2], &[6; 16], &[6; 18]]
+    {
         assert_eq!(wire::read(bad), Err(BadMessage), "{bad:?}");
     }
 }
@@ -371,6 +389,18 @@ fn a_change_of_the_tables_is_reported_before_the_next_scan_is_due() {
     assert_eq!(had.shared.reported(), 0);
     had.drain();
     until("a report", || had.shared.reported() > 50 && other.stored() == had.shared.reported());
+}
+
+#[test]
+fn what_is_done_between_scans_goes_on_while_they_are_not_due() {
+    let [node] = nodes();
+    let (called, least) = (std::cell::Cell::new(0), 3 * LOOK);
+    let ended = rest(&node.shared, || called.set(called.get() + 1), || true, least);
+    assert_eq!((ended, called.get()), (false, 3), "the next scan is due after the least time");
+    *lock(&node.shared.stop) = true;
+    assert!(rest(&node.shared, || called.set(called.get() + 1), || false, least));
+    assert!(rest(&node.shared, || called.set(called.get() + 1), || true, Duration::ZERO));
+    assert_eq!(called.get(), 3);
 }
 
 #[test]

@@ -6,10 +6,11 @@
 //!  gone      3 | ( hash, 8 ) ...
 //!  complete  4
 //!  health    5 | ( backend, 8 | 1 if it is up, else 0 ) ...
+//!  ended     6 | ( hash, 8 | sequence number behind the client's FIN or RST, 4 | milliseconds since then, 4 ) ...
 //! ```
 //!
 //! Numbers are in little-endian order. A connection is the keyed hash of its 5-tuple, and a backend is its identity, so no address
-//! is sent. After `complete`, the receiver knows all connections that the sender had reported when the session began.
+//! is sent. `ended` is sent only to nodes that show by their nonce that they read it (see [`super::session`]). After `complete`, the receiver knows all connections that the sender had reported when the session began.
 //!
 //! Invariants: a message that is not well-formed is refused as a whole.
 
@@ -20,6 +21,8 @@ use std::sync::Arc;
 pub(super) const LONGEST: usize = 16 << 10;
 /// The most connections in a group of a message.
 const GROUP: usize = 1024;
+/// The most ends of connections in a message.
+const ENDS: usize = 512;
 /// The most backends in a message.
 const VERDICTS: usize = 1024;
 /// Backend, lifetime and count of a group.
@@ -30,6 +33,7 @@ const HAS: u8 = 2;
 const GONE: u8 = 3;
 const COMPLETE: u8 = 4;
 const HEALTH: u8 = 5;
+const ENDED: u8 = 6;
 
 /// A part of a message that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +58,15 @@ pub enum Part {
     Gone {
         /// Its hash.
         hash: u64,
+    },
+    /// The client of a connection, of which the receiver may have an entry, has ended its part.
+    Ended {
+        /// The hash of the connection.
+        hash: u64,
+        /// The sequence number behind the client's FIN or RST.
+        end: u32,
+        /// The milliseconds since the sender has seen it.
+        age_ms: u32,
     },
     /// What the sender's health checks say of a backend. Those in front of [`Part::Complete`] are all that it has.
     Verdict {
@@ -97,6 +110,13 @@ pub fn read(message: &[u8]) -> Result<Vec<Part>, BadMessage> {
                 all.push(Part::Gone { hash: number(&mut rest)? });
             }
         }
+        ENDED => {
+            while !rest.is_empty() {
+                let (hash, end) = (number(&mut rest)?, u32::from_le_bytes(take(&mut rest)?));
+                let age_ms = u32::from_le_bytes(take(&mut rest)?);
+                all.push(Part::Ended { hash, end, age_ms });
+            }
+        }
         HEALTH => {
             while !rest.is_empty() {
                 let backend = number(&mut rest)?;
@@ -132,13 +152,15 @@ pub struct Packed {
     pub bytes: Arc<[u8]>,
     /// The connections that it reports.
     pub connections: u64,
+    /// The ends of connections in it.
+    pub ends: u64,
 }
 
 impl Packed {
     /// The message after the last connection.
     #[must_use]
     pub fn complete() -> Self {
-        Self { bytes: [COMPLETE].into(), connections: 0 }
+        Self { bytes: [COMPLETE].into(), connections: 0, ends: 0 }
     }
 }
 
@@ -159,6 +181,7 @@ pub(super) fn health(verdicts: &[(u64, bool)]) -> impl Iterator<Item = Packed> {
 pub struct Packer {
     groups: HashMap<(u64, u32), Vec<u64>>,
     gone: Vec<u64>,
+    ended: Vec<(u64, u32, u32)>,
     full: Vec<Packed>,
 }
 
@@ -180,7 +203,12 @@ impl Packer {
         self.gone.push(hash);
     }
 
-    /// The messages. Those of connections that are gone come first.
+    /// Adds the end of a connection.
+    pub fn ended(&mut self, hash: u64, end: u32, age_ms: u32) {
+        self.ended.push((hash, end, age_ms));
+    }
+
+    /// The messages. Those of connections that have ended or are gone come first.
     #[must_use]
     pub fn finish(self) -> Vec<Packed> {
         let gone = self.gone.chunks(GROUP).map(|hashes| {
@@ -188,7 +216,16 @@ impl Packer {
             hashes.iter().for_each(|hash| message.bytes.extend(hash.to_le_bytes()));
             message.finish()
         });
-        let mut all: Vec<_> = gone.chain(self.full).collect();
+        let ended = self.ended.chunks(ENDS).map(|ends| {
+            let mut message = Message::new(ENDED);
+            for (hash, end, age_ms) in ends {
+                message.bytes.extend(hash.to_le_bytes());
+                message.bytes.extend(end.to_le_bytes());
+                message.bytes.extend(age_ms.to_le_bytes());
+            }
+            Packed { ends: ends.len() as u64, ..message.finish() }
+        });
+        let mut all: Vec<_> = ended.chain(gone).chain(self.full).collect();
         let mut message = Message::new(HAS);
         for (head, hashes) in &self.groups {
             if message.bytes.len() + HEAD + hashes.len() * 8 > LONGEST {
@@ -225,6 +262,6 @@ impl Message {
     }
 
     fn finish(self) -> Packed {
-        Packed { bytes: self.bytes.into(), connections: self.connections }
+        Packed { bytes: self.bytes.into(), connections: self.connections, ends: 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! Connections that another machine has had: balancers in one process, between which the tests carry reports.
 
 use super::*;
-use crate::{Scan, SyncReport};
+use crate::{End, Scan, SyncReport};
 
 pub(super) const SECOND: Nanos = 1_000_000_000;
 
@@ -43,6 +43,14 @@ impl Machine {
                     self.scan.report_again(hash);
                 }
             }
+        }
+    }
+
+    /// Learns the ends of connections that another machine has seen.
+    pub(super) fn hear_ends(&mut self, ends: &[End], now: Nanos) {
+        let changed = self.hub.hear_ends(ends, now);
+        for (end, _) in ends.iter().zip(changed).filter(|(_, changed)| !changed) {
+            self.scan.report_again(end.hash);
         }
     }
 

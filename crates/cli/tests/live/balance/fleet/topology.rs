@@ -142,8 +142,6 @@ pub(crate) struct Fleet {
     clients: Option<Clients>,
     /// How often the kept connections were opened anew.
     opened: u32,
-    /// The last part of the addresses from which the client opens connections.
-    source: u8,
     total: (u64, u64),
 }
 
@@ -169,7 +167,6 @@ impl Fleet {
             farm: None,
             clients: None,
             opened: 0,
-            source: 1,
             total: (0, 0),
         }
     }
@@ -296,19 +293,6 @@ impl Fleet {
         self.site.client.sh(&format!("echo {range} > {file}"));
     }
 
-    /// Other addresses from which the client opens connections from now on, so that no port is used again while a balancer has
-    /// an entry or a report of the connection that had it. Balancers follow an old entry in the cases that decision 92 lists as
-    /// not covered, and the request fails.
-    fn next_source(&mut self) {
-        self.source += 1;
-        let n = self.source;
-        self.site.client.sh(&format!(
-            "ip addr add 10.1.0.{n}/24 dev near; ip addr add fd01::{n:x}/64 dev near nodad; \
-             ip route replace default via 10.1.0.254 src 10.1.0.{n}; \
-             ip -6 route replace default via fd01::254 src fd01::{n:x}"
-        ));
-    }
-
     fn short(&self) -> Load {
         let of = |vip| Requests { pause: Duration::from_millis(4), ..Requests::short(vip) };
         Load::start(&self.site.client, &vips().map(of).repeat(2))
@@ -322,7 +306,6 @@ impl Fleet {
     /// this call.
     pub(crate) fn outcome(&mut self) -> Outcome {
         self.kept().round();
-        self.next_source();
         let next = self.short();
         let clients = self.clients.as_mut().unwrap();
         let short = std::mem::replace(&mut clients.short, next).stop();
