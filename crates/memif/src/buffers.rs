@@ -36,19 +36,20 @@ impl Buffers {
         }
     }
 
-    /// Asks for the cache line where the bytes of `slot` begin. `d` is the slot's descriptor, which may be wrong.
+    /// Requests the cache line where the bytes of `slot` begin, to be written if `writes`. `d` is the slot's descriptor, which
+    /// may be wrong.
     #[inline]
-    pub(crate) fn prefetch(&self, slot: u16, d: Descriptor) {
-        match self {
-            Self::Named(regions) => {
-                if let Some(region) = regions.get(usize::from(d.region)) {
-                    region.prefetch(d.offset as usize);
-                }
-            }
+    pub(crate) fn prefetch(&self, slot: u16, d: Descriptor, writes: bool) {
+        let (region, at) = match self {
+            Self::Named(regions) => match regions.get(usize::from(d.region)) {
+                Some(region) => (region, d.offset as usize),
+                None => return,
+            },
             Self::Own { region, layout, to_server, index } => {
-                region.prefetch(layout.buffer(*to_server, *index, slot) as usize);
+                (region, layout.buffer(*to_server, *index, slot) as usize)
             }
-        }
+        };
+        if writes { region.prefetch_write(at) } else { region.prefetch(at) }
     }
 
     /// The descriptor of an empty buffer of this process.

@@ -73,7 +73,7 @@ impl Receiver {
             return violation(format!("{waiting} slots of a ring with {size} have frames"));
         }
         for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead));
+            self.ring.prefetch(self.next.wrapping_add(ahead), false);
         }
         for ahead in 0..AHEAD.min(waiting) {
             self.prefetch(self.next.wrapping_add(ahead));
@@ -85,8 +85,8 @@ impl Receiver {
     #[inline]
     fn prefetch(&self, at: u16) {
         if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
-            self.ring.prefetch(at.wrapping_add(AHEAD));
-            self.buffers.prefetch(at, self.ring.descriptor(at));
+            self.ring.prefetch(at.wrapping_add(AHEAD), false);
+            self.buffers.prefetch(at, self.ring.descriptor(at), false);
         }
     }
 

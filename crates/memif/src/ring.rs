@@ -116,10 +116,11 @@ impl Ring {
         }
     }
 
-    /// Asks for the cache line of a descriptor; four descriptors share it.
+    /// Requests the cache line of a descriptor, which four descriptors share, to be written if `writes`.
     #[inline]
-    pub(crate) fn prefetch(&self, number: u16) {
-        self.region.prefetch(self.place(number));
+    pub(crate) fn prefetch(&self, number: u16, writes: bool) {
+        let at = self.place(number);
+        if writes { self.region.prefetch_write(at) } else { self.region.prefetch(at) }
     }
 
     #[inline]

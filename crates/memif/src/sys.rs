@@ -104,7 +104,7 @@ impl Region {
         if has {
             // SAFETY: inside the mapping, as checked, and `to` is memory of this process alone. If the other process
             // writes meanwhile, which it may not, the copy has some of both; any bytes are valid.
-            unsafe { copy(self.base.as_ptr().add(at), to.as_mut_ptr(), to.len()) };
+            unsafe { flowyard_mem::copy(self.base.as_ptr().add(at), to.as_mut_ptr(), to.len()) };
         }
         has
     }
@@ -115,7 +115,7 @@ impl Region {
         let has = self.has(at, from.len());
         if has {
             // SAFETY: as in `read`.
-            unsafe { copy(from.as_ptr(), self.base.as_ptr().add(at), from.len()) };
+            unsafe { flowyard_mem::copy(from.as_ptr(), self.base.as_ptr().add(at), from.len()) };
         }
         has
     }
@@ -123,42 +123,13 @@ impl Region {
     /// Asks for the cache line at `at`.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint, which reads and writes nothing that a program sees; any address is allowed.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(at).cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = at;
+        flowyard_mem::prefetch(self.base.as_ptr().wrapping_add(at));
     }
-}
 
-/// Copies `len` bytes. Short frames are copied here by two blocks that overlap: a call of memcpy for an unknown length
-/// takes longer than that.
-///
-/// # Safety
-/// As of [`ptr::copy_nonoverlapping`] for `len` bytes.
-#[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Two blocks of `N` bytes, for `N <= len <= 2 * N`.
+    /// Asks for the cache line at `at`, to be written.
     #[inline]
-    unsafe fn two<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: both blocks lie in the `len` bytes; arrays of bytes need no alignment.
-        unsafe {
-            let first = from.cast::<[u8; N]>().read();
-            let last = from.add(len - N).cast::<[u8; N]>().read();
-            to.cast::<[u8; N]>().write(first);
-            to.add(len - N).cast::<[u8; N]>().write(last);
-        }
-    }
-    // SAFETY: as the caller promises.
-    unsafe {
-        match len {
-            32..=64 => two::<32>(from, to, len),
-            65..=128 => two::<64>(from, to, len),
-            _ => ptr::copy_nonoverlapping(from, to, len),
-        }
+    pub(crate) fn prefetch_write(&self, at: usize) {
+        flowyard_mem::prefetch_write(self.base.as_ptr().wrapping_add(at));
     }
 }
 

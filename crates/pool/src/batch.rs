@@ -3,9 +3,10 @@
 //! Invariants: as of single frames; a lane from the batch's length on names no buffer.
 //! Thread-safety: as the pool's.
 
-use std::ptr;
+use std::slice;
 
 use flowyard_frame::{Batch, Frame, LANES};
+use flowyard_mem::{copy, prefetch_write, prefetch_write_all};
 
 use crate::{CHAIN, LINE, Meta, Pool, START};
 
@@ -23,6 +24,17 @@ pub struct Copied {
     pub too_long: u32,
     /// Frames without bytes.
     pub empty: u32,
+}
+
+/// What a port did with the buffer that [`Pool::fill_batch`] offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filled {
+    /// A frame of this many bytes is in it.
+    Frame(usize),
+    /// Nothing is in it: the next frame may have it.
+    Nothing,
+    /// Nothing is in it, and nothing more comes.
+    End,
 }
 
 impl Pool {
@@ -74,14 +86,14 @@ impl Pool {
             {
                 let place = self.free[next] - 1;
                 let next = base.wrapping_add(place as usize * stride);
-                prefetch(next);
-                prefetch(next.wrapping_add(START));
-                prefetch(self.arena.key(place).cast());
+                prefetch_write(next);
+                prefetch_write(next.wrapping_add(START));
+                prefetch_write(self.arena.key(place));
                 if data.len() > LONG
                     && let Some(next) = self.free.last()
                 {
                     let next = base.wrapping_add((next - 1) as usize * stride + START + LINE);
-                    prefetch_lines(next, data.len());
+                    prefetch_write_all(next, data.len());
                 }
             }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
@@ -90,7 +102,7 @@ impl Pool {
                 let place = buf - 1;
                 let buffer = base.add(place as usize * stride);
                 buffer.cast::<Meta>().write(meta);
-                copy(data, buffer.add(START));
+                copy(data.as_ptr(), buffer.add(START), data.len());
                 let len = data.len() as u16;
                 into.frames[lane] = Frame::from_raw_parts(first + place, START as u16, len);
             }
@@ -100,12 +112,63 @@ impl Pool {
         copied
     }
 
+    /// Lets `fill` write frames into buffers of the first size, until it returns [`Filled::End`] or an error, or there is no
+    /// buffer or no lane, and adds them to `into`. All get `meta`, with their own length on the wire. The keys and actions
+    /// of the lanes are left as they are: the caller writes them.
+    ///
+    /// # Errors
+    /// The error of `fill`. The frames before are in the batch.
+    #[inline]
+    pub fn fill_batch<E>(
+        &mut self,
+        into: &mut Batch,
+        meta: Meta,
+        mut fill: impl FnMut(&mut [u8]) -> Result<Filled, E>,
+    ) -> Result<(), E> {
+        let (base, first) = (self.arena.base(), self.arena.numbers.first);
+        let (stride, longest) = (self.arena.stride * LINE, self.longest());
+        let (mut lane, mut result) = (into.len(), Ok(()));
+        while lane < LANES {
+            if self.free.is_empty() {
+                self.arena.pop(&mut self.free);
+            }
+            let Some(place) = self.free.last().map(|buf| buf - 1) else { break };
+            // SAFETY: the buffer is in the free list of this handle, so no frame names it; the room lies in the buffer, behind
+            // its meta, and all of it is initialised.
+            let (buffer, room) = unsafe {
+                let buffer = base.add(place as usize * stride);
+                (buffer, slice::from_raw_parts_mut(buffer.add(START), longest))
+            };
+            match fill(room) {
+                Ok(Filled::Frame(len)) => {
+                    let len = len.min(longest);
+                    // SAFETY: the buffer leaves the free list, and gets one frame.
+                    unsafe {
+                        buffer.cast::<Meta>().write(Meta { wire_len: len as u32, ..meta });
+                        into.frames[lane] =
+                            Frame::from_raw_parts(first + place, START as u16, len as u16);
+                    }
+                    self.free.pop();
+                    lane += 1;
+                }
+                Ok(Filled::Nothing) => {}
+                Ok(Filled::End) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        into.set_len(lane);
+        result
+    }
+
     /// Prefetches all bytes of `frame` and `more` bytes behind them, to be written. For works that change whole frames
     /// which another core has received.
     #[inline]
     pub fn prefetch(&self, frame: &Frame, more: usize) {
         let Some((start, len)) = self.range(frame) else { return };
-        prefetch_lines(start, len + more);
+        prefetch_write_all(start, len + more);
     }
 
     /// Takes the frames of all lanes back, and empties the batch.
@@ -129,45 +192,5 @@ impl Pool {
         }
         self.free.extend_from_slice(&bufs[..count]);
         batch.set_len(0);
-    }
-}
-
-/// Asks for the cache lines of `bytes` bytes from `start` on, to write them. Any address is allowed.
-#[inline]
-fn prefetch_lines(start: *mut u8, bytes: usize) {
-    for at in (0..bytes).step_by(LINE) {
-        prefetch(start.wrapping_add(at));
-    }
-}
-
-/// Asks for the cache line at `line`, to write it. Any address is allowed.
-#[inline]
-fn prefetch(line: *mut u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which reads and writes nothing that a program sees.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(line.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = line;
-}
-
-/// Copies `data` to `to`. The lengths of most short frames are two copies of constant size, which overlap.
-///
-/// # Safety
-/// `to` is valid for writes of as many bytes, which are not those of `data`.
-#[inline]
-unsafe fn copy(data: &[u8], to: *mut u8) {
-    const HALF: usize = 32;
-    let (from, len) = (data.as_ptr(), data.len());
-    // SAFETY: as the caller promises; both halves lie within the first `len` bytes.
-    unsafe {
-        if len.wrapping_sub(HALF) <= HALF {
-            ptr::copy_nonoverlapping(from, to, HALF);
-            ptr::copy_nonoverlapping(from.add(len - HALF), to.add(len - HALF), HALF);
-        } else {
-            ptr::copy_nonoverlapping(from, to, len);
-        }
     }
 }

@@ -60,7 +60,7 @@ mod numbers;
 mod umem;
 
 pub use adopt::PoolMemory;
-pub use batch::Copied;
+pub use batch::{Copied, Filled};
 pub use large::LARGE_FRAMES;
 pub use lend::LONGEST_LENDABLE;
 pub use umem::{HEADROOM, Umem};

@@ -5,15 +5,19 @@
 //!
 //! Thread-safety: plain memory.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::PAGE;
+
+/// Bytes of a huge page. Frames lie in different pages of 4 KiB each, and a processor remembers the places of about 2,000
+/// pages only; in a virtual machine, finding the place of another page takes as long as several cache misses.
+const HUGE: usize = 2 << 20;
 
 /// Memory, filled with zeros when it is new, that starts on a page.
 pub(crate) struct Memory {
@@ -24,11 +28,26 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `size` bytes of the heap, or why not.
+    /// `size` bytes of the heap, or the layout that could not be allocated. Memory of at least one huge page is in huge
+    /// pages where the kernel has some.
     pub(crate) fn of_heap(size: usize) -> Result<Self, Layout> {
-        let layout = layout(size);
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(layout)?;
+        if size < HUGE {
+            let layout = layout(size, PAGE);
+            // SAFETY: the size is not zero.
+            let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(layout)?;
+            return Ok(Self { base, layout, file: None });
+        }
+        let layout = layout(size, HUGE);
+        // SAFETY: the size is not zero. The memory is advised before the first access, which makes the kernel choose its
+        // pages; it lies within the allocation, which is of bytes that have no value yet.
+        let base = unsafe {
+            let base = NonNull::new(alloc(layout)).ok_or(layout)?;
+            // Without huge pages the memory is as usable, only slower.
+            #[cfg(not(miri))]
+            let _refused = madvise(base.as_ptr().cast(), size & !(HUGE - 1), Advice::LinuxHugepage);
+            base.as_ptr().write_bytes(0, size);
+            base
+        };
         Ok(Self { base, layout, file: None })
     }
 
@@ -57,7 +76,7 @@ impl Memory {
         // SAFETY: a new mapping at an address chosen by the kernel affects no existing memory; the file has this size.
         let base = unsafe { mmap(std::ptr::null_mut(), size, protection, flags, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout: layout(size), file: Some(file) })
+        Ok(Self { base, layout: layout(size, PAGE), file: Some(file) })
     }
 
     pub(crate) const fn base(&self) -> *mut u8 {
@@ -70,8 +89,8 @@ impl Memory {
     }
 }
 
-fn layout(size: usize) -> Layout {
-    Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB")
+fn layout(size: usize, align: usize) -> Layout {
+    Layout::from_size_align(size, align).expect("2^26 buffers of 64 KiB")
 }
 
 impl Drop for Memory {

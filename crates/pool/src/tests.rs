@@ -97,6 +97,56 @@ fn a_batch_is_copied_as_its_frames_are() {
     }
 }
 
+/// Frames that a port writes into buffers are those that it wrote, also if it fails on the way.
+#[test]
+fn a_batch_is_filled_by_a_port() {
+    let mut pool = Pool::new(40, 100);
+    let (mut rng, mut batch) = (flowyard_frame::Rng::new(5), Batch::default());
+    let mut failures = 0;
+    for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let (before, mut written) = (batch.len(), Vec::new());
+        let free = (pool.frames() - pool.held()).min(LANES - before);
+        let result = pool.fill_batch(&mut batch, META, |room| {
+            assert_eq!(room.len(), 128);
+            room.fill(round as u8); // also what is not a frame in the end
+            Ok(match rng.below(20) {
+                0 => Filled::End,
+                1 | 2 => Filled::Nothing,
+                3 => return Err(round),
+                len => {
+                    room[0] = written.len() as u8;
+                    written.push(7 * len as usize - 20);
+                    Filled::Frame(7 * len as usize - 20)
+                }
+            })
+        });
+        assert!(written.len() <= free, "round {round}");
+        assert!(result.is_ok() || result == Err(round));
+        failures += u32::from(result.is_err());
+        assert_eq!(batch.len(), before + written.len(), "round {round}");
+        for (number, len) in written.iter().enumerate() {
+            let frame = &batch.frames[before + number];
+            let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
+            assert_eq!((bytes.len(), bytes[0]), (*len, number as u8), "round {round}");
+            assert!(bytes[1..].iter().all(|byte| *byte == round as u8), "round {round}");
+            assert_eq!(meta, Meta { wire_len: *len as u32, ..META });
+        }
+        assert_eq!(pool.held(), batch.len(), "round {round}");
+        if rng.below(3) == 0 || batch.len() == LANES {
+            pool.put_batch(&mut batch);
+        }
+    }
+    assert!(failures > 0);
+    // Without buffers nothing is asked of the port.
+    let frames: Vec<_> = std::iter::from_fn(|| pool.take(1, META).ok()).collect();
+    pool.put_batch(&mut batch);
+    let all: Vec<_> = std::iter::from_fn(|| pool.take(1, META).ok()).collect();
+    let fill = |_: &mut [u8]| -> Result<Filled, ()> { panic!("no buffer is free") };
+    pool.fill_batch(&mut batch, META, fill).unwrap();
+    frames.into_iter().chain(all).for_each(|frame| pool.put(frame));
+    assert_eq!((batch.len(), pool.held()), (0, 0));
+}
+
 #[test]
 fn a_lost_frame_is_found() {
     let mut pool = Pool::new(100, 64);

@@ -71,7 +71,7 @@ pub(crate) struct Device {
     features: u64,
     /// VHOST_USER_PROTOCOL_F_REPLY_ACK was negotiated.
     pub(crate) replies: bool,
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Region>,
     rings: Vec<Vring>,
     is_running: bool,
     /// Numbers have changed since the rings were built.
@@ -287,7 +287,7 @@ impl Device {
     pub(crate) fn set_memory(&mut self, all: &[(RegionPlace, File)]) -> io::Result<()> {
         self.pause();
         self.regions.clear();
-        let map = |(place, file): &(RegionPlace, File)| Region::map(*place, file).map(Arc::new);
+        let map = |(place, file): &(RegionPlace, File)| Region::map(*place, file);
         let regions = all.iter().map(map).collect::<io::Result<Vec<_>>>()?;
         Memory::new(regions.clone())?;
         self.regions = regions;

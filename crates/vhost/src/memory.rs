@@ -4,13 +4,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use flowyard_mem::LINE;
+
 use crate::guard;
 use crate::sys::Mapping;
 
 /// The losses that a caller of [`Memory::is_lost`] knows at first: nothing.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+
+/// The last byte of the shortest frame, without the checksum.
+const SHORT: usize = 59;
 
 /// A region of a guest's memory, as the front end describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,10 +28,11 @@ pub(crate) struct RegionPlace {
     pub offset: u64,
 }
 
-#[derive(Debug)]
+/// A region that is mapped. Copies of it share the mapping.
+#[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) place: RegionPlace,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl Region {
@@ -46,11 +50,11 @@ impl Region {
             io::Error::new(error.kind(), what)
         };
         let mapping = Mapping::new(file, place.offset, place.len).map_err(failed)?;
-        Ok(Self { place, mapping })
+        Ok(Self { place, mapping: Arc::new(mapping) })
     }
 
     #[inline]
-    pub(crate) const fn mapping(&self) -> &Mapping {
+    pub(crate) const fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 }
@@ -61,13 +65,13 @@ impl Region {
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// By size, the largest first, which has most of the frames.
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Region>,
 }
 
 impl Memory {
     /// # Errors
     /// When two regions overlap.
-    pub(crate) fn new(mut regions: Vec<Arc<Region>>) -> io::Result<Self> {
+    pub(crate) fn new(mut regions: Vec<Region>) -> io::Result<Self> {
         for (at, one) in regions.iter().enumerate() {
             for other in &regions[at + 1..] {
                 let (a, b) = (one.place, other.place);
@@ -104,7 +108,7 @@ impl Memory {
 
     /// The region with the guest's address `at`, the position in it, and the bytes from there to its end.
     #[inline]
-    pub(crate) fn find(&self, at: u64) -> Option<(&Arc<Region>, usize, usize)> {
+    pub(crate) fn find(&self, at: u64) -> Option<(&Region, usize, usize)> {
         for region in &self.regions {
             let inside = at.wrapping_sub(region.place.guest);
             if inside < region.place.len {
@@ -115,7 +119,7 @@ impl Memory {
     }
 
     /// The region with all of `count` bytes at the front end's address `at`, and the position in it.
-    pub(crate) fn find_user(&self, at: u64, count: usize) -> Option<(&Arc<Region>, usize)> {
+    pub(crate) fn find_user(&self, at: u64, count: usize) -> Option<(&Region, usize)> {
         self.regions.iter().find_map(|region| {
             let inside = usize::try_from(at.checked_sub(region.place.user)?).ok()?;
             region.mapping.has(inside, count).then_some((region, inside))
@@ -166,12 +170,18 @@ impl Memory {
         true
     }
 
-    /// Asks for the cache line at the guest's address `at`, and the next one: a header of virtio-net and a short frame.
+    /// Requests the cache lines of a short frame behind the header of virtio-net at the guest's address `at`. If `writes`, the
+    /// frame is to be written, and the header to be read first.
     #[inline]
-    pub(crate) fn prefetch(&self, at: u64) {
-        if let Some((region, inside, _)) = self.find(at) {
-            region.mapping.prefetch(inside);
-            region.mapping.prefetch(inside + LINE);
+    pub(crate) fn prefetch(&self, at: u64, header: usize, writes: bool) {
+        let Some((region, inside, _)) = self.find(at) else { return };
+        let (mapping, frame) = (&region.mapping, inside + header);
+        if writes && inside / LINE != frame / LINE {
+            mapping.prefetch(inside, false);
+        }
+        mapping.prefetch(frame, writes);
+        if (frame + SHORT) / LINE != frame / LINE {
+            mapping.prefetch(frame + LINE, writes);
         }
     }
 }

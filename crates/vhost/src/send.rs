@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::ring::{CHAIN, Chain, Cursor, Packed, Ring, RingPlace, Rules, Split};
+use crate::ring::{CHAIN, Chain, Cursor, Packed, Requests, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// What became of a frame.
@@ -82,12 +82,6 @@ impl Sender {
         with!(self, writer => writer.begin())
     }
 
-    /// Fetches what is needed to write this number of frames. Called behind [`Sender::begin`], or not at all.
-    #[inline]
-    pub fn expect(&mut self, frames: u16) {
-        with!(self, writer => writer.ring.prefetch(writer.next, frames));
-    }
-
     /// Copies `frame`, behind a header of virtio-net, into buffers of the guest.
     ///
     /// # Errors
@@ -111,6 +105,7 @@ struct Writer<R> {
     ring: R,
     /// The entry that is filled next, and how many have buffers, as `begin` saw it.
     next: Cursor,
+    requests: Requests,
     /// Buffers of the frame that is written, and the chains that they are from, with the bytes written to
     /// each. Both have all the room that they can need.
     buffers: Vec<Buffer>,
@@ -122,12 +117,13 @@ impl<R: Ring> Writer<R> {
         let next = ring.start();
         let (buffers, chains) =
             (Vec::with_capacity(CHAIN.into()), Vec::with_capacity(CHAIN.into()));
-        Self { ring, next, buffers, chains }
+        Self { ring, next, requests: Requests::new(true), buffers, chains }
     }
 
     #[inline]
     fn begin(&mut self) -> Result<u16, Violation> {
         self.ring.look(&mut self.next)?;
+        self.requests.advance(&self.ring, self.next);
         Ok(self.next.ahead)
     }
 
@@ -152,7 +148,7 @@ impl<R: Ring> Writer<R> {
         let bytes = Header::of(1).bytes;
         match common.memory.find(first.at) {
             Some((region, at, left)) if left >= total => {
-                region.mapping().write(at, &bytes[..header]);
+                region.mapping().write_if_changed(at, &bytes[..header]);
                 region.mapping().write(at + header, frame);
             }
             _ => {
@@ -172,6 +168,8 @@ impl<R: Ring> Writer<R> {
     fn take(&mut self, chain: Chain, bytes: u32) {
         self.ring.set_used(self.next, chain, bytes);
         self.ring.pass(&mut self.next, chain);
+        self.requests.pass(chain);
+        self.requests.advance(&self.ring, self.next);
     }
 
     /// A frame that needs several buffers.
@@ -207,6 +205,7 @@ impl<R: Ring> Writer<R> {
         for (chain, written) in self.chains.drain(..) {
             self.ring.set_used(self.next, chain, written);
             self.ring.pass(&mut self.next, chain);
+            self.requests.pass(chain);
         }
         Ok(Sent::Done)
     }

@@ -6,8 +6,11 @@
 #![allow(unsafe_code, reason = "memory shared with another process")]
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::guard;
@@ -81,46 +84,17 @@ impl Mapping {
         at.checked_add(count).is_some_and(|end| end <= self.len)
     }
 
-    /// Whether integers of `align` bytes at `at` are aligned.
-    pub(crate) fn is_aligned(&self, at: usize, align: usize) -> bool {
-        (self.base.as_ptr() as usize + self.skip).wrapping_add(at).is_multiple_of(align)
-    }
-
-    /// The address of `at`, for accesses of `count` bytes.
+    /// The integer at `at`.
     ///
     /// # Panics
-    /// When these do not lie in the mapping, or are not aligned.
-    #[inline]
-    fn place(&self, at: usize, count: usize) -> *mut u8 {
-        assert!(self.has(at, count), "outside of the mapping");
-        // SAFETY: inside the mapping, as checked.
-        let place = unsafe { self.base.as_ptr().add(self.skip + at) };
-        assert!((place as usize).is_multiple_of(count), "not aligned");
-        place
-    }
-
-    /// # Panics
     /// When `at` is not aligned or outside of the mapping.
-    #[inline]
+    #[cfg(feature = "guest")]
     pub(crate) fn u16(&self, at: usize) -> &AtomicU16 {
+        assert!(self.has(at, 2), "outside of the mapping");
+        let place: *mut u16 = self.base.as_ptr().wrapping_add(self.skip + at).cast();
+        assert!(place.is_aligned(), "not aligned");
         // SAFETY: inside the mapping and aligned; every access of this process to shared integers is atomic.
-        unsafe { AtomicU16::from_ptr(self.place(at, 2).cast()) }
-    }
-
-    /// # Panics
-    /// As [`Self::u16`].
-    #[inline]
-    pub(crate) fn u32(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as in `u16`.
-        unsafe { AtomicU32::from_ptr(self.place(at, 4).cast()) }
-    }
-
-    /// # Panics
-    /// As [`Self::u16`].
-    #[inline]
-    pub(crate) fn u64(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: as in `u16`.
-        unsafe { AtomicU64::from_ptr(self.place(at, 8).cast()) }
+        unsafe { AtomicU16::from_ptr(place) }
     }
 
     /// Copies bytes out; `false` if they do not lie in the mapping.
@@ -132,7 +106,7 @@ impl Mapping {
             // writes meanwhile, which it may not, the copy has some of both; any bytes are valid.
             unsafe {
                 let from = self.base.as_ptr().add(self.skip + at);
-                ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
+                flowyard_mem::copy(from, to.as_mut_ptr(), to.len());
             }
         }
         has
@@ -146,24 +120,26 @@ impl Mapping {
             // SAFETY: as in `read`.
             unsafe {
                 let to = self.base.as_ptr().add(self.skip + at);
-                ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+                flowyard_mem::copy(from.as_ptr(), to, from.len());
             }
         }
         has
     }
 
-    /// Asks for the cache line at `at`.
+    /// As [`Self::write`] for at most 16 bytes, but only if the mapping has other bytes. A header of virtio-net mostly has the
+    /// bytes of the frame before; its cache line then stays with the guest, too, which reads it without waiting for this core.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint, which reads and writes nothing that a program sees; any address is allowed.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let place = self.base.as_ptr().wrapping_add(self.skip).wrapping_add(at);
-            _mm_prefetch::<_MM_HINT_T0>(place.cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = at;
+    pub(crate) fn write_if_changed(&self, at: usize, bytes: &[u8]) -> bool {
+        let mut there = [0; 16];
+        let there = &mut there[..bytes.len()];
+        self.read(at, there) && (there == bytes || self.write(at, bytes))
+    }
+
+    /// Requests the cache line at `at`, to be written if `writes`.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize, writes: bool) {
+        let place = self.base.as_ptr().wrapping_add(self.skip).wrapping_add(at);
+        if writes { flowyard_mem::prefetch_write(place) } else { flowyard_mem::prefetch(place) }
     }
 }
 
@@ -172,5 +148,60 @@ impl Drop for Mapping {
         self.watch.end();
         // SAFETY: mapped in `new` with this length, and unmapped once.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// An integer that two processes share.
+///
+/// # Safety
+/// It is atomic, has no padding, and every value of its bytes is valid.
+pub(crate) unsafe trait Integer {}
+// SAFETY: atomic integers.
+unsafe impl Integer for AtomicU16 {}
+// SAFETY: as above.
+unsafe impl Integer for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Integer for AtomicU64 {}
+
+/// Integers that follow each other in a mapping, which exists as long as they do. Their place is checked once; each access is
+/// one to a slice.
+#[derive(Debug)]
+pub(crate) struct Integers<T> {
+    first: NonNull<T>,
+    count: usize,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: shared atomic integers, which any thread may use.
+unsafe impl<T: Integer> Send for Integers<T> {}
+// SAFETY: as above.
+unsafe impl<T: Integer> Sync for Integers<T> {}
+
+impl<T: Integer> Integers<T> {
+    /// `count` integers from `at` on; `None` if they do not lie in the mapping, or are not aligned.
+    pub(crate) fn new(mapping: &Arc<Mapping>, at: usize, count: usize) -> Option<Self> {
+        if !mapping.has(at, count.checked_mul(size_of::<T>())?) {
+            return None;
+        }
+        let first = NonNull::new(mapping.base.as_ptr().wrapping_add(mapping.skip + at).cast())?;
+        first.is_aligned().then(|| Self { first, count, _mapping: Arc::clone(mapping) })
+    }
+
+    /// Requests the cache line of the integer at `at`, to be written if `writes`. Any number is allowed.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize, writes: bool) {
+        let place = self.first.as_ptr().wrapping_add(at);
+        if writes { flowyard_mem::prefetch_write(place) } else { flowyard_mem::prefetch(place) }
+    }
+}
+
+impl<T: Integer> Deref for Integers<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: inside the mapping and aligned, as checked in `new`; the mapping is kept, and every access of this process to
+        // shared integers is atomic.
+        unsafe { slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }

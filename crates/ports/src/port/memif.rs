@@ -6,9 +6,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
+use flowyard_frame::{Batch, LANES, Lanes, Nanos};
 use flowyard_memif::{Got, Queue, RxQueue, Sent, Settings, TxQueue, Violation};
-use flowyard_pool::{Meta, Pool};
+use flowyard_pool::{Filled, Meta, Pool};
 use flowyard_wire::LinkType;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Halves, Received, Rx, Tx, refuse};
@@ -188,34 +188,21 @@ fn read(
         return Ok(());
     }
     let meta = Meta { time, wire_len: 0, in_port, link: LinkType::Ethernet, ..Meta::default() };
-    let mut result = Ok(());
-    while into.len() < LANES {
-        // Without a buffer the frame stays in the ring, and the peer notices.
-        let Ok(mut frame) = pool.take(pool.longest(), meta) else { break };
-        match receiver.read(pool.bytes_mut(&mut frame)) {
-            Ok(Some(Got::Frame(len))) => {
-                pool.set_len(&mut frame, len);
-                pool.set_meta(&mut frame, Meta { wire_len: len as u32, ..meta });
-                match into.push(frame, FlowKey::ZERO) {
-                    Ok(_) => continue,
-                    Err(frame) => pool.put(frame), // not reached: a lane is free
-                }
-                break;
+    // Without a buffer frames stay in the ring, and the peer notices.
+    let result = pool.fill_batch(into, meta, |room| {
+        Ok(match receiver.read(room)? {
+            Some(Got::Frame(len)) => Filled::Frame(len),
+            Some(Got::TooLong) => {
+                got.too_long += 1;
+                Filled::Nothing
             }
-            Ok(Some(Got::TooLong)) => got.too_long += 1,
-            Ok(Some(Got::Empty)) => got.empty += 1,
-            Ok(None) => {
-                pool.put(frame);
-                break;
+            Some(Got::Empty) => {
+                got.empty += 1;
+                Filled::Nothing
             }
-            Err(violation) => {
-                pool.put(frame);
-                result = Err(violation);
-                break;
-            }
-        }
-        pool.put(frame);
-    }
+            None => Filled::End,
+        })
+    });
     receiver.finish();
     result
 }

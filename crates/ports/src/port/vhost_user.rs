@@ -9,8 +9,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_pool::{Meta, Pool};
+use flowyard_frame::{Batch, LANES, Lanes, Nanos};
+use flowyard_pool::{Filled, Meta, Pool};
 use flowyard_vhost::{Got, Receiver, RxQueue, Sent, Settings, TxQueue, Violation};
 use flowyard_wire::LinkType;
 use flowyard_yard::DropReason;
@@ -143,33 +143,21 @@ fn read(
     if receiver.begin()? == 0 {
         return Ok(());
     }
-    while into.len() < LANES {
-        // Without a buffer the frame stays in the ring, and the guest notices.
-        let Ok(mut frame) = pool.take(pool.longest(), meta) else { break };
-        match receiver.read(pool.bytes_mut(&mut frame)) {
-            Ok(Some(Got::Frame(len))) => {
-                pool.set_len(&mut frame, len);
-                pool.set_meta(&mut frame, Meta { wire_len: len as u32, ..meta });
-                match into.push(frame, FlowKey::ZERO) {
-                    Ok(_) => continue,
-                    Err(frame) => pool.put(frame), // not reached: a lane is free
-                }
-                break;
+    // Without a buffer frames stay in the ring, and the guest notices.
+    pool.fill_batch(into, meta, |room| {
+        Ok(match receiver.read(room)? {
+            Some(Got::Frame(len)) => Filled::Frame(len),
+            Some(Got::TooLong) => {
+                got.too_long += 1;
+                Filled::Nothing
             }
-            Ok(Some(Got::TooLong)) => got.too_long += 1,
-            Ok(Some(Got::Empty)) => got.empty += 1,
-            Ok(None) => {
-                pool.put(frame);
-                break;
+            Some(Got::Empty) => {
+                got.empty += 1;
+                Filled::Nothing
             }
-            Err(violation) => {
-                pool.put(frame);
-                return Err(violation);
-            }
-        }
-        pool.put(frame);
-    }
-    Ok(())
+            None => Filled::End,
+        })
+    })
 }
 
 struct VhostTx {
@@ -208,7 +196,6 @@ impl Tx for VhostTx {
         let mut left = lanes;
         let result = self.queue.send(|sender| {
             sender.begin()?;
-            sender.expect(lanes.count() as u16);
             for lane in lanes {
                 match sender.write(pool.bytes(&from.frames[lane]))? {
                     Sent::Done => {}

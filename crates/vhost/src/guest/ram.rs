@@ -1,7 +1,6 @@
 //! The memory of a guest.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -62,11 +61,8 @@ impl Ram {
             .collect()
     }
 
-    pub(crate) fn regions(&self) -> Vec<Arc<Region>> {
-        self.places()
-            .into_iter()
-            .map(|place| Arc::new(Region::map(place, &self.file).unwrap()))
-            .collect()
+    pub(crate) fn regions(&self) -> Vec<Region> {
+        self.places().into_iter().map(|place| Region::map(place, &self.file).unwrap()).collect()
     }
 
     /// Takes `len` bytes; returns their position. The memory of a ring is aligned.

@@ -13,9 +13,9 @@ mod packed;
 mod split;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use crate::memory::{Memory, Region, UNKNOWN};
+use crate::memory::{Memory, UNKNOWN};
+use crate::sys::{Integer, Integers};
 use crate::violation::Violation;
 
 pub(crate) use packed::Packed;
@@ -23,8 +23,9 @@ pub(crate) use split::Split;
 
 /// The most descriptors of a chain: no frame needs more.
 pub(crate) const CHAIN: u16 = 256;
-/// The most entries whose buffers are fetched together: those of a batch.
-pub(crate) const AHEAD: u16 = 32;
+/// How many entries ahead of their use buffers are requested from the other core, and twice as many for descriptors, which
+/// must have come before.
+const AHEAD: u16 = 16;
 /// The most entries of a ring.
 const LONGEST: u32 = 32_768;
 
@@ -71,27 +72,6 @@ pub(crate) struct RingPlace {
     /// Where the front end wants the ring to begin: the message VHOST_USER_SET_VRING_BASE. `None`: it has
     /// not said so.
     pub base: Option<u32>,
-}
-
-/// A part of a ring, inside of one region.
-#[derive(Debug)]
-struct Part {
-    region: Arc<Region>,
-    at: usize,
-}
-
-impl Part {
-    fn u16(&self, at: usize) -> &AtomicU16 {
-        self.region.mapping().u16(self.at + at)
-    }
-
-    fn u32(&self, at: usize) -> &AtomicU32 {
-        self.region.mapping().u32(self.at + at)
-    }
-
-    fn u64(&self, at: usize) -> &AtomicU64 {
-        self.region.mapping().u64(self.at + at)
-    }
 }
 
 /// A descriptor, as it was read once.
@@ -152,21 +132,19 @@ impl Common {
         Ok(Self { memory, size: place.size as u16, rules, losses: UNKNOWN })
     }
 
+    /// The `count` integers of a part of the ring, whose first is at `at`.
+    ///
     /// # Errors
-    /// When the part does not lie in memory.
-    fn part(
+    /// When they do not lie in one region, or are not aligned.
+    fn part<T: Integer>(
         &self,
         part: &'static str,
         at: u64,
-        bytes: usize,
-        align: usize,
-    ) -> Result<Part, Violation> {
+        count: usize,
+    ) -> Result<Integers<T>, Violation> {
         let missing = Violation::Place { part, at, size: self.size.into() };
-        let (region, at) = self.memory.find_user(at, bytes).ok_or(missing)?;
-        if !region.mapping().is_aligned(at, align) {
-            return Err(missing);
-        }
-        Ok(Part { region: Arc::clone(region), at })
+        let (region, at) = self.memory.find_user(at, count * size_of::<T>()).ok_or(missing)?;
+        Integers::new(region.mapping(), at, count).ok_or(missing)
     }
 
     /// # Errors
@@ -233,10 +211,12 @@ pub(crate) trait Ring: Sized {
     /// Shows the guest what it was given back in front of `cursor`. Returns whether it wants to be called.
     fn show(&mut self, cursor: Cursor) -> bool;
 
-    /// Asks for the first descriptors of the next `count` entries from `cursor` on, as far as there are some and up to
-    /// [`AHEAD`], and then for the beginnings of their buffers. The other side has written all of these on another core, so
-    /// each is a cache miss, and the misses of a burst are to overlap. What is read here is not used otherwise.
-    fn prefetch(&self, cursor: Cursor, count: u16);
+    /// Requests the first descriptor of the entry that is `entry` entries behind `cursor`, and where it is marked as used.
+    fn request_descriptor(&self, cursor: Cursor, entry: u16);
+
+    /// Requests the beginning of the buffer of that entry, to be written if `writes`. The descriptor is read, but not used
+    /// otherwise.
+    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool);
 
     /// Walks the chain at `cursor`, where there is one.
     ///
@@ -247,6 +227,43 @@ pub(crate) trait Ring: Sized {
         let head = self.head(cursor)?;
         let chain = Chain { id: head, slots: 0 };
         Ok(Walk { ring: self, table: None, next: Some(head), left: CHAIN, chain })
+    }
+}
+
+/// Requests what the entries behind a cursor need, before they are used. The other side has written descriptors and buffers on
+/// another core, so each is a cache miss; with requests, the misses of several entries overlap with the work on others.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// Entries behind the cursor whose descriptors and buffers have been requested.
+    descriptors: u16,
+    buffers: u16,
+    /// Whether the buffers are to be written.
+    writes: bool,
+}
+
+impl Requests {
+    pub(crate) const fn new(writes: bool) -> Self {
+        Self { descriptors: 0, buffers: 0, writes }
+    }
+
+    /// Requests what is near enough.
+    #[inline]
+    pub(crate) fn advance<R: Ring>(&mut self, ring: &R, cursor: Cursor) {
+        while self.descriptors < cursor.ahead.min(2 * AHEAD) {
+            ring.request_descriptor(cursor, self.descriptors);
+            self.descriptors += 1;
+        }
+        while self.buffers < cursor.ahead.min(AHEAD) {
+            ring.request_buffer(cursor, self.buffers, self.writes);
+            self.buffers += 1;
+        }
+    }
+
+    /// The cursor has passed a chain.
+    #[inline]
+    pub(crate) fn pass(&mut self, chain: Chain) {
+        self.descriptors = self.descriptors.saturating_sub(chain.slots);
+        self.buffers = self.buffers.saturating_sub(chain.slots);
     }
 }
 
@@ -323,6 +340,7 @@ impl<R: Ring> Walk<'_, R> {
     }
 
     /// Continues in the table that an indirect descriptor names.
+    #[cold]
     fn enter(&mut self, d: Descriptor) -> Result<Option<Descriptor>, Violation> {
         let wrong = |why| Err(Violation::Indirect(why));
         if !self.ring.common().rules.indirect {

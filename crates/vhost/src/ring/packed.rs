@@ -16,12 +16,11 @@
 //! Source: Virtual I/O Device (VIRTIO) version 1.2, section 2.8.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::{
-    AHEAD, CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules, WRITE,
-};
+use super::{CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules, WRITE};
 use crate::memory::Memory;
+use crate::sys::Integers;
 use crate::violation::Violation;
 
 /// Flags of a descriptor, which say with the wrap counters whose it is.
@@ -38,9 +37,10 @@ const LOOK: u16 = 2 * CHAIN;
 #[derive(Debug)]
 pub(crate) struct Packed {
     common: Common,
-    descriptors: Part,
-    driver: Part,
-    device: Part,
+    /// Two words for each descriptor.
+    descriptors: Integers<AtomicU64>,
+    driver: Integers<AtomicU32>,
+    device: Integers<AtomicU32>,
     /// The position in front of which the guest was shown everything.
     shown: u16,
     /// Where the first chain of this burst is marked as used, and the word that does it.
@@ -59,7 +59,7 @@ impl Packed {
     /// The second word of the descriptor at a position: length, identifier, flags.
     #[inline]
     fn word(&self, at: u16, order: Ordering) -> u64 {
-        u64::from_le(self.descriptors.u64(16 * usize::from(at & !WRAP) + 8).load(order))
+        u64::from_le(self.descriptors[2 * usize::from(at & !WRAP) + 1].load(order))
     }
 
     /// Whether the guest's flag AVAIL, and the device's flag USED, have the value of the wrap counter at a
@@ -76,12 +76,12 @@ impl Packed {
     #[inline]
     fn keep(&self, at: u16) {
         let word = u32::from(at) | u32::from(DISABLE) << 16;
-        self.device.u32(0).store(word.to_le(), Ordering::Relaxed);
+        self.device[0].store(word.to_le(), Ordering::Relaxed);
     }
 
     /// The position that is kept in the device area, or else the base of the front end.
     fn begin(&self) -> u16 {
-        let word = u32::from_le(self.device.u32(0).load(Ordering::Acquire));
+        let word = u32::from_le(self.device[0].load(Ordering::Acquire));
         let kept = word as u16;
         let is_kept = word >> 16 == u32::from(DISABLE) && kept & !WRAP < self.common.size;
         let mut at = if is_kept { kept } else { self.shown };
@@ -103,9 +103,9 @@ impl Ring for Packed {
     fn new(memory: &Arc<Memory>, place: RingPlace, rules: Rules) -> Result<Self, Violation> {
         let common = Common::new(memory, place, rules)?;
         let count = usize::from(common.size);
-        let descriptors = common.part("descriptor ring", place.descriptors, 16 * count, 8)?;
-        let driver = common.part("driver area", place.available, 4, 4)?;
-        let device = common.part("device area", place.used, 4, 4)?;
+        let descriptors = common.part("descriptor ring", place.descriptors, 2 * count)?;
+        let driver = common.part("driver area", place.available, 1)?;
+        let device = common.part("device area", place.used, 1)?;
         // The lower half is where to look next, and the upper half where to use next. Both are equal when
         // nothing is in flight, and DPDK sets the lower one only.
         let shown = place.base.map_or(WRAP, |base| base as u16);
@@ -132,7 +132,7 @@ impl Ring for Packed {
     fn stop(self) -> u32 {
         let at = u32::from(self.begin());
         // Another device could take what is kept for its own.
-        self.device.u32(0).store(0, Ordering::Relaxed);
+        self.device[0].store(0, Ordering::Relaxed);
         at | at << 16
     }
 
@@ -155,9 +155,9 @@ impl Ring for Packed {
 
     #[inline]
     fn take(&self, number: u16, chain: &mut Chain) -> Result<(Descriptor, Option<u16>), Violation> {
-        let first = self.descriptors.u64(16 * usize::from(number)).load(Ordering::Relaxed);
-        let at = 16 * usize::from(number) + 8;
-        let d = Self::descriptor(first, self.descriptors.u64(at).load(Ordering::Relaxed));
+        let at = 2 * usize::from(number);
+        let first = self.descriptors[at].load(Ordering::Relaxed);
+        let d = Self::descriptor(first, self.descriptors[at + 1].load(Ordering::Relaxed));
         let size = self.common.size;
         // The guest writes the identifier into the last one of a chain.
         *chain = Chain { id: d.number, slots: chain.slots + 1 };
@@ -198,11 +198,11 @@ impl Ring for Packed {
         let wrap = if cursor.at & WRAP == 0 { 0 } else { AVAIL | USED };
         let flags = wrap | if bytes > 0 { WRITE } else { 0 };
         let word = u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(flags) << 48;
-        let at = 16 * usize::from(cursor.at & !WRAP) + 8;
+        let at = 2 * usize::from(cursor.at & !WRAP) + 1;
         if self.held.is_none() {
             self.held = Some((at, word.to_le()));
         } else {
-            self.descriptors.u64(at).store(word.to_le(), Ordering::Relaxed);
+            self.descriptors[at].store(word.to_le(), Ordering::Relaxed);
         }
     }
 
@@ -211,11 +211,11 @@ impl Ring for Packed {
         let Some((at, word)) = self.held.take() else { return false };
         let (old, new) = (std::mem::replace(&mut self.shown, cursor.at), cursor.at);
         // Release: the other chains, and what was written into buffers, precede this store.
-        self.descriptors.u64(at).store(word, Ordering::Release);
+        self.descriptors[at].store(word, Ordering::Release);
         self.keep(new);
         // The guest allows calls and then looks at descriptors; this side does so in the other order.
         fence(Ordering::SeqCst);
-        let area = u32::from_le(self.driver.u32(0).load(Ordering::Relaxed));
+        let area = u32::from_le(self.driver[0].load(Ordering::Relaxed));
         match (area >> 16) as u16 & 3 {
             DISABLE => false,
             ONE if self.common.rules.event_index => {
@@ -237,11 +237,15 @@ impl Ring for Packed {
 
     /// The descriptors follow each other in memory, and [`Self::look`] has read a part of each.
     #[inline]
-    fn prefetch(&self, cursor: Cursor, count: u16) {
-        for entry in 0..count.min(cursor.ahead).min(AHEAD) {
-            let at = 16 * usize::from(self.behind(cursor.at, entry) & !WRAP);
-            let place = self.descriptors.u64(at).load(Ordering::Relaxed);
-            self.common.memory.prefetch(u64::from_le(place));
-        }
+    fn request_descriptor(&self, cursor: Cursor, entry: u16) {
+        let at = usize::from(self.behind(cursor.at, entry) & !WRAP);
+        self.descriptors.prefetch(2 * at, true);
+    }
+
+    #[inline]
+    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool) {
+        let at = 2 * usize::from(self.behind(cursor.at, entry) & !WRAP);
+        let place = self.descriptors[at].load(Ordering::Relaxed);
+        self.common.memory.prefetch(u64::from_le(place), self.common.rules.header(), writes);
     }
 }

@@ -9,10 +9,11 @@
 //! Source: Virtual I/O Device (VIRTIO) version 1.2, section 2.7.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::{AHEAD, Chain, Common, Cursor, Descriptor, NEXT, Part, Ring, RingPlace, Rules};
+use super::{Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules};
 use crate::memory::Memory;
+use crate::sys::Integers;
 use crate::violation::Violation;
 
 /// Flag of the available ring: the guest wants no calls.
@@ -23,9 +24,12 @@ const NO_NOTIFY: u16 = 1;
 #[derive(Debug)]
 pub(crate) struct Split {
     common: Common,
-    descriptors: Part,
-    available: Part,
-    used: Part,
+    /// Two words for each descriptor.
+    descriptors: Integers<AtomicU64>,
+    available: Integers<AtomicU16>,
+    /// The used ring, as integers of 16 bits (flags, index, event) and of 32 bits (the entries, from the second integer on).
+    used: Integers<AtomicU16>,
+    entries: Integers<AtomicU32>,
     /// The used index that the guest was last shown.
     shown: u16,
 }
@@ -36,18 +40,18 @@ impl Split {
         if self.common.rules.event_index {
             // A kick is due when the guest's index passes this value, which it has just done.
             let past = self.shown.wrapping_sub(1);
-            let at = 4 + 8 * usize::from(self.common.size);
-            self.used.u16(at).store(past.to_le(), Ordering::Relaxed);
+            let event = 2 + 4 * usize::from(self.common.size);
+            self.used[event].store(past.to_le(), Ordering::Relaxed);
         }
-        self.used.u16(0).store(NO_NOTIFY.to_le(), Ordering::Relaxed);
+        self.used[0].store(NO_NOTIFY.to_le(), Ordering::Relaxed);
     }
 
     /// `number` is below the ring's size.
     #[inline]
     fn read(&self, number: u16) -> Descriptor {
-        let at = 16 * usize::from(number);
-        let first = self.descriptors.u64(at).load(Ordering::Relaxed);
-        Self::descriptor(first, self.descriptors.u64(at + 8).load(Ordering::Relaxed))
+        let at = 2 * usize::from(number);
+        let first = self.descriptors[at].load(Ordering::Relaxed);
+        Self::descriptor(first, self.descriptors[at + 1].load(Ordering::Relaxed))
     }
 
     /// The position of an entry among `size` entries.
@@ -63,15 +67,15 @@ impl Ring for Split {
     fn new(memory: &Arc<Memory>, place: RingPlace, rules: Rules) -> Result<Self, Violation> {
         let common = Common::new(memory, place, rules)?;
         let count = usize::from(common.size);
-        let event = 2 * usize::from(rules.event_index);
-        let descriptors = common.part("descriptor table", place.descriptors, 16 * count, 8)?;
-        let available = 4 + 2 * count + event;
-        let available = common.part("available ring", place.available, available, 2)?;
-        let used = common.part("used ring", place.used, 4 + 8 * count + event, 4)?;
+        let event = usize::from(rules.event_index);
+        let descriptors = common.part("descriptor table", place.descriptors, 2 * count)?;
+        let available = common.part("available ring", place.available, 2 + count + event)?;
+        let used = common.part("used ring", place.used, 2 + 4 * count + event)?;
+        let entries = common.part("used ring", place.used, 1 + 2 * count)?;
         if memory.has_loss() {
             return Err(Violation::Lost);
         }
-        Ok(Self { common, descriptors, available, used, shown: 0 })
+        Ok(Self { common, descriptors, available, used, entries, shown: 0 })
     }
 
     #[inline]
@@ -82,7 +86,7 @@ impl Ring for Split {
     /// It begins where its used ring ends, not at the base that the front end sends: with frames that are
     /// always done in order, that is the same number, also after this process was killed.
     fn start(&mut self) -> Cursor {
-        self.shown = u16::from_le(self.used.u16(2).load(Ordering::Acquire));
+        self.shown = u16::from_le(self.used[1].load(Ordering::Acquire));
         self.set_no_kicks();
         Cursor { at: self.shown, ahead: 0 }
     }
@@ -95,7 +99,7 @@ impl Ring for Split {
     fn look(&mut self, cursor: &mut Cursor) -> Result<(), Violation> {
         self.common.check()?;
         // Acquire: makes visible what the guest wrote before it advanced the index.
-        let end = u16::from_le(self.available.u16(2).load(Ordering::Acquire));
+        let end = u16::from_le(self.available[1].load(Ordering::Acquire));
         let (ahead, size) = (end.wrapping_sub(cursor.at), self.common.size);
         if ahead > size {
             return Err(Violation::Index { ahead, size });
@@ -106,8 +110,8 @@ impl Ring for Split {
 
     #[inline]
     fn head(&self, cursor: Cursor) -> Result<u16, Violation> {
-        let at = 4 + 2 * self.index(cursor.at);
-        let number = u16::from_le(self.available.u16(at).load(Ordering::Relaxed));
+        let at = 2 + self.index(cursor.at);
+        let number = u16::from_le(self.available[at].load(Ordering::Relaxed));
         if number >= self.common.size {
             return Err(Violation::Number { number, count: self.common.size });
         }
@@ -152,9 +156,9 @@ impl Ring for Split {
 
     #[inline]
     fn set_used(&mut self, cursor: Cursor, chain: Chain, bytes: u32) {
-        let at = 4 + 8 * self.index(cursor.at);
-        self.used.u32(at).store(u32::from(chain.id).to_le(), Ordering::Relaxed);
-        self.used.u32(at + 4).store(bytes.to_le(), Ordering::Relaxed);
+        let at = 1 + 2 * self.index(cursor.at);
+        self.entries[at].store(u32::from(chain.id).to_le(), Ordering::Relaxed);
+        self.entries[at + 1].store(bytes.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
@@ -165,31 +169,32 @@ impl Ring for Split {
         }
         let before = std::mem::replace(&mut self.shown, next);
         // Release: the used entries, and what was written into buffers, precede this store.
-        self.used.u16(2).store(next.to_le(), Ordering::Release);
+        self.used[1].store(next.to_le(), Ordering::Release);
         // The guest allows calls and then looks at the index; this side does so in the other order.
         fence(Ordering::SeqCst);
         if self.common.rules.event_index {
-            let at = 4 + 2 * usize::from(self.common.size);
-            let event = u16::from_le(self.available.u16(at).load(Ordering::Relaxed));
+            let at = 2 + usize::from(self.common.size);
+            let event = u16::from_le(self.available[at].load(Ordering::Relaxed));
             next.wrapping_sub(event).wrapping_sub(1) < next.wrapping_sub(before)
         } else {
-            u16::from_le(self.available.u16(0).load(Ordering::Relaxed)) & NO_INTERRUPT == 0
+            u16::from_le(self.available[0].load(Ordering::Relaxed)) & NO_INTERRUPT == 0
         }
     }
 
     #[inline]
-    fn prefetch(&self, cursor: Cursor, count: u16) {
-        let (mut heads, mut known) = ([0; AHEAD as usize], 0);
-        for entry in 0..count.min(cursor.ahead).min(AHEAD) {
-            let at = cursor.at.wrapping_add(entry);
-            let Ok(head) = self.head(Cursor { at, ..cursor }) else { break };
-            let part = &self.descriptors;
-            part.region.mapping().prefetch(part.at + 16 * usize::from(head));
-            heads[known] = head;
-            known += 1;
+    fn request_descriptor(&self, cursor: Cursor, entry: u16) {
+        let at = cursor.at.wrapping_add(entry);
+        if let Ok(head) = self.head(Cursor { at, ..cursor }) {
+            self.descriptors.prefetch(2 * usize::from(head), false);
         }
-        for head in &heads[..known] {
-            self.common.memory.prefetch(self.read(*head).at);
+        self.entries.prefetch(1 + 2 * self.index(at), true);
+    }
+
+    #[inline]
+    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool) {
+        let at = cursor.at.wrapping_add(entry);
+        if let Ok(head) = self.head(Cursor { at, ..cursor }) {
+            self.common.memory.prefetch(self.read(head).at, self.common.rules.header(), writes);
         }
     }
 }
