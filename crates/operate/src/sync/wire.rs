@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Numbers are in little-endian order. A connection is the keyed hash of its 5-tuple, and a backend is its identity, so no address
-//! is sent. `ended` is sent only to nodes that show by their nonce that they read it (see [`super::session`]). After `complete`, the receiver knows all connections that the sender had reported when the session began.
+//! is sent. `ended` is sent only to nodes that show by their nonce that they read it (see `session.rs`). After `complete`, the receiver knows all connections that the sender had reported when the session began.
 //!
 //! Invariants: a message that is not well-formed is refused as a whole.
 
