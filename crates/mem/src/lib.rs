@@ -1,14 +1,14 @@
-//! What the hot path does with memory: requests of cache lines, and copies of short frames.
+//! What the hot path does with memory: prefetches of cache lines, and copies of short frames.
 //!
-//! A line that another core wrote last takes about a hundred nanoseconds to arrive. A program that requests the lines of
+//! A line that another core wrote last takes about a hundred nanoseconds to arrive. A program that prefetches the lines of
 //! many frames before it uses them waits once for all of them.
 //!
-//! A line to be *written* has its own request. After a request to read, both cores have the line, and the first store
-//! must take it from the other core again. The compiler has a hint for this, `_MM_HINT_ET0`, but translates it to a
-//! request to read unless the whole program is built for newer processors, so the instruction is written out here. Every
-//! 64-bit processor accepts `prefetchw`; old ones ignore it.
+//! A line that will be *written* has its own instruction. After a prefetch for reading, both cores have the line, and the first
+//! store must take it from the other core again. The compiler has a hint for this, `_MM_HINT_ET0`, but translates it to a
+//! prefetch for reading unless the whole program is built for newer processors, so the instruction is written out here.
+//! Every 64-bit processor accepts `prefetchw`; old ones ignore it.
 //!
-//! Invariants: a request changes nothing that a program can observe except time. Any address is allowed.
+//! Invariants: a prefetch changes nothing that a program can observe except time. Any address is allowed.
 //! Thread-safety: all functions may be called by any thread.
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PREFETCHh and PREFETCHW.
 #![allow(
@@ -21,36 +21,38 @@ use std::ptr;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// Requests the cache line at `place`, to be read.
+/// What a cache line is prefetched for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It will be read.
+    Read,
+    /// It will be written: no other core has it afterwards.
+    Write,
+}
+
+/// Prefetches the cache line at `place`.
 #[inline]
-pub fn prefetch<T>(place: *const T) {
+pub fn prefetch<T>(place: *const T, access: Access) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which has no effect on memory or registers and raises no fault.
+    // SAFETY: hints, which have no effect on memory or registers and raise no fault.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+        match access {
+            Access::Read => _mm_prefetch::<_MM_HINT_T0>(place.cast()),
+            Access::Write => {
+                std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+            }
+        }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = (place, access);
 }
 
-/// Requests the cache line at `place`, to be written: no other core has it afterwards.
+/// Prefetches the cache lines of `bytes` bytes from `start` on.
 #[inline]
-pub fn prefetch_write<T>(place: *mut T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as in `prefetch`.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
-}
-
-/// Requests the cache lines of `bytes` bytes from `start` on, to be written.
-#[inline]
-pub fn prefetch_write_all(start: *mut u8, bytes: usize) {
+pub fn prefetch_all(start: *const u8, bytes: usize, access: Access) {
     for at in (0..bytes).step_by(LINE) {
-        prefetch_write(start.wrapping_add(at));
+        prefetch(start.wrapping_add(at), access);
     }
 }
 
@@ -89,12 +91,13 @@ mod tests {
 
     /// Also of addresses that are not mapped.
     #[test]
-    fn requests_change_nothing() {
-        let mut bytes = [7_u8; 3 * LINE];
-        prefetch(bytes.as_ptr());
-        prefetch_write_all(bytes.as_mut_ptr(), bytes.len());
-        prefetch(ptr::null::<u8>());
-        prefetch_write(ptr::without_provenance_mut::<u8>(64));
+    fn prefetches_change_nothing() {
+        let bytes = [7_u8; 3 * LINE];
+        for access in [Access::Read, Access::Write] {
+            prefetch_all(bytes.as_ptr(), bytes.len(), access);
+            prefetch(ptr::null::<u8>(), access);
+            prefetch(ptr::without_provenance::<u8>(64), access);
+        }
         assert_eq!(bytes, [7; 3 * LINE]);
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use flowyard_mem::Access;
+
 use crate::layout::Layout;
 use crate::ring::{Descriptor, Violation};
 use crate::sys::Region;
@@ -36,10 +38,9 @@ impl Buffers {
         }
     }
 
-    /// Requests the cache line where the bytes of `slot` begin, to be written if `writes`. `d` is the slot's descriptor, which
-    /// may be wrong.
+    /// Prefetches the cache line where the bytes of `slot` begin. `d` is the slot's descriptor, which may be wrong.
     #[inline]
-    pub(crate) fn prefetch(&self, slot: u16, d: Descriptor, writes: bool) {
+    pub(crate) fn prefetch(&self, slot: u16, d: Descriptor, access: Access) {
         let (region, at) = match self {
             Self::Named(regions) => match regions.get(usize::from(d.region)) {
                 Some(region) => (region, d.offset as usize),
@@ -49,7 +50,7 @@ impl Buffers {
                 (region, layout.buffer(*to_server, *index, slot) as usize)
             }
         };
-        if writes { region.prefetch_write(at) } else { region.prefetch(at) }
+        region.prefetch(at, access);
     }
 
     /// The descriptor of an empty buffer of this process.

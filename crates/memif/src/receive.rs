@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use flowyard_mem::Access;
+
 use crate::buffers::Buffers;
 use crate::ring::{NEXT, Ring, Violation, violation};
 
@@ -73,7 +75,7 @@ impl Receiver {
             return violation(format!("{waiting} slots of a ring with {size} have frames"));
         }
         for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead), false);
+            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Read);
         }
         for ahead in 0..AHEAD.min(waiting) {
             self.prefetch(self.next.wrapping_add(ahead));
@@ -85,8 +87,8 @@ impl Receiver {
     #[inline]
     fn prefetch(&self, at: u16) {
         if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
-            self.ring.prefetch(at.wrapping_add(AHEAD), false);
-            self.buffers.prefetch(at, self.ring.descriptor(at), false);
+            self.ring.prefetch(at.wrapping_add(AHEAD), Access::Read);
+            self.buffers.prefetch(at, self.ring.descriptor(at), Access::Read);
         }
     }
 

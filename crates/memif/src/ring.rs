@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use flowyard_mem::Access;
+
 use crate::sys::Region;
 
 pub(crate) const COOKIE: u32 = 0x03E3_1F20;
@@ -116,11 +118,10 @@ impl Ring {
         }
     }
 
-    /// Requests the cache line of a descriptor, which four descriptors share, to be written if `writes`.
+    /// Prefetches the cache line of a descriptor, which four descriptors share.
     #[inline]
-    pub(crate) fn prefetch(&self, number: u16, writes: bool) {
-        let at = self.place(number);
-        if writes { self.region.prefetch_write(at) } else { self.region.prefetch(at) }
+    pub(crate) fn prefetch(&self, number: u16, access: Access) {
+        self.region.prefetch(self.place(number), access);
     }
 
     #[inline]

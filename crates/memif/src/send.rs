@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use flowyard_mem::Access;
+
 use crate::buffers::Buffers;
 use crate::ring::{Descriptor, NEXT, Ring, Violation, violation};
 
@@ -59,7 +61,7 @@ impl Sender {
             return violation(format!("{room} slots of a ring with {size} are empty"));
         }
         for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead), true);
+            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Write);
         }
         for ahead in 0..AHEAD.min(room) {
             self.prefetch(self.next.wrapping_add(ahead));
@@ -71,8 +73,8 @@ impl Sender {
     #[inline]
     fn prefetch(&self, at: u16) {
         if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
-            self.ring.prefetch(at.wrapping_add(AHEAD), true);
-            self.buffers.prefetch(at, self.ring.descriptor(at), true);
+            self.ring.prefetch(at.wrapping_add(AHEAD), Access::Write);
+            self.buffers.prefetch(at, self.ring.descriptor(at), Access::Write);
         }
     }
 

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
+use flowyard_mem::Access;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 /// Mapped memory of a memfd.
@@ -120,16 +121,10 @@ impl Region {
         has
     }
 
-    /// Asks for the cache line at `at`.
+    /// Prefetches the cache line at `at`.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize) {
-        flowyard_mem::prefetch(self.base.as_ptr().wrapping_add(at));
-    }
-
-    /// Asks for the cache line at `at`, to be written.
-    #[inline]
-    pub(crate) fn prefetch_write(&self, at: usize) {
-        flowyard_mem::prefetch_write(self.base.as_ptr().wrapping_add(at));
+    pub(crate) fn prefetch(&self, at: usize, access: Access) {
+        flowyard_mem::prefetch(self.base.as_ptr().wrapping_add(at), access);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::slice;
 
 use flowyard_frame::{Batch, Frame, LANES};
-use flowyard_mem::{copy, prefetch_write, prefetch_write_all};
+use flowyard_mem::{Access::Write, copy, prefetch, prefetch_all};
 
 use crate::{CHAIN, LINE, Meta, Pool, START};
 
@@ -86,14 +86,14 @@ impl Pool {
             {
                 let place = self.free[next] - 1;
                 let next = base.wrapping_add(place as usize * stride);
-                prefetch_write(next);
-                prefetch_write(next.wrapping_add(START));
-                prefetch_write(self.arena.key(place));
+                prefetch(next, Write);
+                prefetch(next.wrapping_add(START), Write);
+                prefetch(self.arena.key(place), Write);
                 if data.len() > LONG
                     && let Some(next) = self.free.last()
                 {
                     let next = base.wrapping_add((next - 1) as usize * stride + START + LINE);
-                    prefetch_write_all(next, data.len());
+                    prefetch_all(next, data.len(), Write);
                 }
             }
             // SAFETY: the buffer has left the free list. It has room for the data, which is checked above, behind its
@@ -168,7 +168,7 @@ impl Pool {
     #[inline]
     pub fn prefetch(&self, frame: &Frame, more: usize) {
         let Some((start, len)) = self.range(frame) else { return };
-        prefetch_write_all(start, len + more);
+        prefetch_all(start, len + more, Write);
     }
 
     /// Takes the frames of all lanes back, and empties the batch.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use flowyard_mem::LINE;
+use flowyard_mem::{Access, LINE};
 
 use crate::guard;
 use crate::sys::Mapping;
@@ -170,18 +170,18 @@ impl Memory {
         true
     }
 
-    /// Requests the cache lines of a short frame behind the header of virtio-net at the guest's address `at`. If `writes`, the
-    /// frame is to be written, and the header to be read first.
+    /// Prefetches the cache lines of a short frame behind the header of virtio-net at the guest's address `at`. Before a frame is
+    /// written, the header is read; of received frames, the header is not used.
     #[inline]
-    pub(crate) fn prefetch(&self, at: u64, header: usize, writes: bool) {
+    pub(crate) fn prefetch(&self, at: u64, header: usize, access: Access) {
         let Some((region, inside, _)) = self.find(at) else { return };
         let (mapping, frame) = (&region.mapping, inside + header);
-        if writes && inside / LINE != frame / LINE {
-            mapping.prefetch(inside, false);
+        if access == Access::Write && inside / LINE != frame / LINE {
+            mapping.prefetch(inside, Access::Read);
         }
-        mapping.prefetch(frame, writes);
+        mapping.prefetch(frame, access);
         if (frame + SHORT) / LINE != frame / LINE {
-            mapping.prefetch(frame + LINE, writes);
+            mapping.prefetch(frame + LINE, access);
         }
     }
 }

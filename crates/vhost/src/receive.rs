@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use flowyard_mem::Access;
+
 use crate::memory::Memory;
-use crate::ring::{Cursor, Packed, Requests, Ring, RingPlace, Rules, Split};
+use crate::ring::{Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// The most descriptors that are read in one burst, besides those of the last frame.
@@ -106,7 +108,7 @@ struct Reader<R> {
     is_disabled: bool,
     /// The entry that is read next, and how many have frames, as `begin` saw it.
     next: Cursor,
-    requests: Requests,
+    prefetcher: Prefetcher,
     /// Descriptors that may be read in this burst.
     left: u16,
 }
@@ -114,7 +116,7 @@ struct Reader<R> {
 impl<R: Ring> Reader<R> {
     fn new(mut ring: R, is_disabled: bool) -> Self {
         let next = ring.start();
-        Self { ring, is_disabled, next, requests: Requests::new(false), left: 0 }
+        Self { ring, is_disabled, next, prefetcher: Prefetcher::new(Access::Read), left: 0 }
     }
 
     #[inline]
@@ -124,7 +126,7 @@ impl<R: Ring> Reader<R> {
         if self.is_disabled {
             self.discard()?;
         }
-        self.requests.advance(&self.ring, self.next);
+        self.prefetcher.advance(&self.ring, self.next);
         Ok(self.next.ahead)
     }
 
@@ -176,8 +178,8 @@ impl<R: Ring> Reader<R> {
         let chain = walk.end()?;
         self.ring.set_used(self.next, chain, 0);
         self.ring.pass(&mut self.next, chain);
-        self.requests.pass(chain);
-        self.requests.advance(&self.ring, self.next);
+        self.prefetcher.pass(chain);
+        self.prefetcher.advance(&self.ring, self.next);
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

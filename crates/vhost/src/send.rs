@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use flowyard_mem::Access;
+
 use crate::memory::Memory;
-use crate::ring::{CHAIN, Chain, Cursor, Packed, Requests, Ring, RingPlace, Rules, Split};
+use crate::ring::{CHAIN, Chain, Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// What became of a frame.
@@ -105,7 +107,7 @@ struct Writer<R> {
     ring: R,
     /// The entry that is filled next, and how many have buffers, as `begin` saw it.
     next: Cursor,
-    requests: Requests,
+    prefetcher: Prefetcher,
     /// Buffers of the frame that is written, and the chains that they are from, with the bytes written to
     /// each. Both have all the room that they can need.
     buffers: Vec<Buffer>,
@@ -117,13 +119,13 @@ impl<R: Ring> Writer<R> {
         let next = ring.start();
         let (buffers, chains) =
             (Vec::with_capacity(CHAIN.into()), Vec::with_capacity(CHAIN.into()));
-        Self { ring, next, requests: Requests::new(true), buffers, chains }
+        Self { ring, next, prefetcher: Prefetcher::new(Access::Write), buffers, chains }
     }
 
     #[inline]
     fn begin(&mut self) -> Result<u16, Violation> {
         self.ring.look(&mut self.next)?;
-        self.requests.advance(&self.ring, self.next);
+        self.prefetcher.advance(&self.ring, self.next);
         Ok(self.next.ahead)
     }
 
@@ -168,8 +170,8 @@ impl<R: Ring> Writer<R> {
     fn take(&mut self, chain: Chain, bytes: u32) {
         self.ring.set_used(self.next, chain, bytes);
         self.ring.pass(&mut self.next, chain);
-        self.requests.pass(chain);
-        self.requests.advance(&self.ring, self.next);
+        self.prefetcher.pass(chain);
+        self.prefetcher.advance(&self.ring, self.next);
     }
 
     /// A frame that needs several buffers.
@@ -205,7 +207,7 @@ impl<R: Ring> Writer<R> {
         for (chain, written) in self.chains.drain(..) {
             self.ring.set_used(self.next, chain, written);
             self.ring.pass(&mut self.next, chain);
-            self.requests.pass(chain);
+            self.prefetcher.pass(chain);
         }
         Ok(Sent::Done)
     }

@@ -13,6 +13,8 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use flowyard_mem::Access;
+
 use crate::guard;
 
 /// A part of a file, mapped. Positions count from the first byte of that part.
@@ -126,8 +128,9 @@ impl Mapping {
         has
     }
 
-    /// As [`Self::write`] for at most 16 bytes, but only if the mapping has other bytes. A header of virtio-net mostly has the
-    /// bytes of the frame before; its cache line then stays with the guest, too, which reads it without waiting for this core.
+    /// Copies at most 16 bytes in, unless the mapping has these bytes already. For headers of virtio-net: a buffer that the guest
+    /// uses again mostly has the right one. If it is not written, its cache line remains in the cache of the guest's core,
+    /// too, and the guest does not wait for it.
     #[inline]
     pub(crate) fn write_if_changed(&self, at: usize, bytes: &[u8]) -> bool {
         let mut there = [0; 16];
@@ -135,11 +138,10 @@ impl Mapping {
         self.read(at, there) && (there == bytes || self.write(at, bytes))
     }
 
-    /// Requests the cache line at `at`, to be written if `writes`.
+    /// Prefetches the cache line at `at`.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize, writes: bool) {
-        let place = self.base.as_ptr().wrapping_add(self.skip).wrapping_add(at);
-        if writes { flowyard_mem::prefetch_write(place) } else { flowyard_mem::prefetch(place) }
+    pub(crate) fn prefetch(&self, at: usize, access: Access) {
+        flowyard_mem::prefetch(self.base.as_ptr().wrapping_add(self.skip).wrapping_add(at), access);
     }
 }
 
@@ -187,11 +189,10 @@ impl<T: Integer> Integers<T> {
         first.is_aligned().then(|| Self { first, count, _mapping: Arc::clone(mapping) })
     }
 
-    /// Requests the cache line of the integer at `at`, to be written if `writes`. Any number is allowed.
+    /// Prefetches the cache line of the integer at `at`. Any number is allowed.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize, writes: bool) {
-        let place = self.first.as_ptr().wrapping_add(at);
-        if writes { flowyard_mem::prefetch_write(place) } else { flowyard_mem::prefetch(place) }
+    pub(crate) fn prefetch(&self, at: usize, access: Access) {
+        flowyard_mem::prefetch(self.first.as_ptr().wrapping_add(at), access);
     }
 }
 

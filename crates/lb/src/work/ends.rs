@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  client's FIN or RST on a core ──reported, or began elsewhere──> queue ──a thread──> other machines
-//!  other machines ──Hub::hear_ends──> entries of this machine are closing, and their reports are forgotten
+//!  other machines ──Hub::apply_ends──> entries of this machine are closing, and their reports are forgotten
 //! ```
 //!
 //! If routes change, the FIN of a client reaches another machine than the one that has an entry of its connection. That entry would
@@ -30,7 +30,7 @@ const AT_A_TIME: usize = 32;
 /// got a report of a later connection.
 const FRESH: Nanos = 5_000_000_000;
 
-/// The end of what a client sends in a connection.
+/// A FIN or RST of a client, which ends what the client sends in a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// The hash of the connection.
@@ -60,7 +60,7 @@ impl Ends {
 }
 
 impl Hub {
-    /// The client of a connection has ended its part.
+    /// Puts the end of a connection into the queue, if another machine may have an entry of the connection.
     #[cold]
     pub(super) fn client_ended(&self, end: End, began_elsewhere: bool) {
         let (Some(ends), Some(replica)) = (self.ends.get(), self.replica.get()) else { return };
@@ -86,9 +86,9 @@ impl Hub {
         all
     }
 
-    /// Another machine has seen these ends. Returns for each whether an entry was changed by it; if not, and this machine
+    /// Applies ends that another machine has seen. Returns for each whether an entry was changed by it; if not, and this machine
     /// reports the connection, it must be reported anew ([`super::Scan::report_again`]), because others have forgotten its report.
-    pub fn hear_ends(&self, all: &[End], now: Nanos) -> Vec<bool> {
+    pub fn apply_ends(&self, all: &[End], now: Nanos) -> Vec<bool> {
         let mut changed = vec![false; all.len()];
         if all.is_empty() {
             return changed;

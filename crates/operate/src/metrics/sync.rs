@@ -55,13 +55,13 @@ const PEERS: [OfPeer; 9] = [
     (
         "sync_sent_ends_total",
         "counter",
-        "Counts the ends of connections that were sent to the other node, because it may have an entry of the connection.",
+        "Counts the FINs and RSTs of clients that were reported to the other node, because it may have an entry of the connection.",
         |peer| peer.sent_ends as f64,
     ),
     (
         "sync_received_ends_total",
         "counter",
-        "Counts the ends of connections that the other node has sent.",
+        "Counts the FINs and RSTs of clients that the other node has reported.",
         |peer| peer.received_ends as f64,
     ),
 ];
@@ -103,13 +103,13 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
         (
             "sync_dropped_ends_total",
             "counter",
-            "Counts the ends of connections that were not sent to other nodes, because too many were seen at once.",
+            "Counts the FINs and RSTs of clients that were not reported to other nodes, because too many came at once.",
             sync.dropped_ends as f64,
         ),
         (
             "sync_closed_connections_total",
             "counter",
-            "Counts the connections of this node that another node has ended, because it has seen the FIN or RST of the client.",
+            "Counts the connections of this node that are closing because another node has reported the FIN or RST of the client.",
             sync.closed as f64,
         ),
     ];

@@ -240,7 +240,7 @@ fn hear(
         }
         peer.received.fetch_add(count, Relaxed);
         peer.received_ends.fetch_add(ends.len() as u64, Relaxed);
-        let changed = local.hub.hear_ends(&ends, now);
+        let changed = local.hub.apply_ends(&ends, now);
         let others = ends.iter().zip(changed).filter(|(_, changed)| !changed);
         gone.extend(others.map(|(end, _)| end.hash));
         lock(&shared.gone).extend(gone);

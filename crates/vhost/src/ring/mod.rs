@@ -14,6 +14,8 @@ mod split;
 
 use std::sync::Arc;
 
+use flowyard_mem::Access;
+
 use crate::memory::{Memory, UNKNOWN};
 use crate::sys::{Integer, Integers};
 use crate::violation::Violation;
@@ -23,8 +25,8 @@ pub(crate) use split::Split;
 
 /// The most descriptors of a chain: no frame needs more.
 pub(crate) const CHAIN: u16 = 256;
-/// How many entries ahead of their use buffers are requested from the other core, and twice as many for descriptors, which
-/// must have come before.
+/// How many entries ahead of their use buffers are prefetched. Descriptors are prefetched twice as far ahead, because they name
+/// the buffers.
 const AHEAD: u16 = 16;
 /// The most entries of a ring.
 const LONGEST: u32 = 32_768;
@@ -211,12 +213,11 @@ pub(crate) trait Ring: Sized {
     /// Shows the guest what it was given back in front of `cursor`. Returns whether it wants to be called.
     fn show(&mut self, cursor: Cursor) -> bool;
 
-    /// Requests the first descriptor of the entry that is `entry` entries behind `cursor`, and where it is marked as used.
-    fn request_descriptor(&self, cursor: Cursor, entry: u16);
+    /// Prefetches the first descriptor of the entry that is `entry` entries behind `cursor`, and the place that marks it as used.
+    fn prefetch_descriptor(&self, cursor: Cursor, entry: u16);
 
-    /// Requests the beginning of the buffer of that entry, to be written if `writes`. The descriptor is read, but not used
-    /// otherwise.
-    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool);
+    /// Prefetches the beginning of the buffer of that entry. The descriptor is read for this, and again when it is used.
+    fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access);
 
     /// Walks the chain at `cursor`, where there is one.
     ///
@@ -230,36 +231,37 @@ pub(crate) trait Ring: Sized {
     }
 }
 
-/// Requests what the entries behind a cursor need, before they are used. The other side has written descriptors and buffers on
-/// another core, so each is a cache miss; with requests, the misses of several entries overlap with the work on others.
+/// Prefetches descriptors and buffers of the next entries of a ring. The guest has written them on another core, so each is a
+/// cache miss; these misses overlap with the work on the entries before.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    /// Entries behind the cursor whose descriptors and buffers have been requested.
+pub(crate) struct Prefetcher {
+    /// Entries from the cursor on whose descriptors have been prefetched.
     descriptors: u16,
+    /// Entries from the cursor on whose buffers have been prefetched.
     buffers: u16,
-    /// Whether the buffers are to be written.
-    writes: bool,
+    /// What the buffers are used for.
+    access: Access,
 }
 
-impl Requests {
-    pub(crate) const fn new(writes: bool) -> Self {
-        Self { descriptors: 0, buffers: 0, writes }
+impl Prefetcher {
+    pub(crate) const fn new(access: Access) -> Self {
+        Self { descriptors: 0, buffers: 0, access }
     }
 
-    /// Requests what is near enough.
+    /// Prefetches what has come within reach of the cursor.
     #[inline]
     pub(crate) fn advance<R: Ring>(&mut self, ring: &R, cursor: Cursor) {
         while self.descriptors < cursor.ahead.min(2 * AHEAD) {
-            ring.request_descriptor(cursor, self.descriptors);
+            ring.prefetch_descriptor(cursor, self.descriptors);
             self.descriptors += 1;
         }
         while self.buffers < cursor.ahead.min(AHEAD) {
-            ring.request_buffer(cursor, self.buffers, self.writes);
+            ring.prefetch_buffer(cursor, self.buffers, self.access);
             self.buffers += 1;
         }
     }
 
-    /// The cursor has passed a chain.
+    /// Follows the cursor, which has passed a chain.
     #[inline]
     pub(crate) fn pass(&mut self, chain: Chain) {
         self.descriptors = self.descriptors.saturating_sub(chain.slots);

@@ -18,6 +18,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use flowyard_mem::Access;
+
 use super::{CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules, WRITE};
 use crate::memory::Memory;
 use crate::sys::Integers;
@@ -237,15 +239,15 @@ impl Ring for Packed {
 
     /// The descriptors follow each other in memory, and [`Self::look`] has read a part of each.
     #[inline]
-    fn request_descriptor(&self, cursor: Cursor, entry: u16) {
+    fn prefetch_descriptor(&self, cursor: Cursor, entry: u16) {
         let at = usize::from(self.behind(cursor.at, entry) & !WRAP);
-        self.descriptors.prefetch(2 * at, true);
+        self.descriptors.prefetch(2 * at, Access::Write);
     }
 
     #[inline]
-    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool) {
+    fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access) {
         let at = 2 * usize::from(self.behind(cursor.at, entry) & !WRAP);
         let place = self.descriptors[at].load(Ordering::Relaxed);
-        self.common.memory.prefetch(u64::from_le(place), self.common.rules.header(), writes);
+        self.common.memory.prefetch(u64::from_le(place), self.common.rules.header(), access);
     }
 }

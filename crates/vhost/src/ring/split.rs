@@ -11,6 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use flowyard_mem::Access;
+
 use super::{Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules};
 use crate::memory::Memory;
 use crate::sys::Integers;
@@ -182,19 +184,19 @@ impl Ring for Split {
     }
 
     #[inline]
-    fn request_descriptor(&self, cursor: Cursor, entry: u16) {
+    fn prefetch_descriptor(&self, cursor: Cursor, entry: u16) {
         let at = cursor.at.wrapping_add(entry);
         if let Ok(head) = self.head(Cursor { at, ..cursor }) {
-            self.descriptors.prefetch(2 * usize::from(head), false);
+            self.descriptors.prefetch(2 * usize::from(head), Access::Read);
         }
-        self.entries.prefetch(1 + 2 * self.index(at), true);
+        self.entries.prefetch(1 + 2 * self.index(at), Access::Write);
     }
 
     #[inline]
-    fn request_buffer(&self, cursor: Cursor, entry: u16, writes: bool) {
+    fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access) {
         let at = cursor.at.wrapping_add(entry);
         if let Ok(head) = self.head(Cursor { at, ..cursor }) {
-            self.common.memory.prefetch(self.read(head).at, self.common.rules.header(), writes);
+            self.common.memory.prefetch(self.read(head).at, self.common.rules.header(), access);
         }
     }
 }

@@ -48,7 +48,7 @@ impl Machine {
 
     /// Learns the ends of connections that another machine has seen.
     pub(super) fn hear_ends(&mut self, ends: &[End], now: Nanos) {
-        let changed = self.hub.hear_ends(ends, now);
+        let changed = self.hub.apply_ends(ends, now);
         for (end, _) in ends.iter().zip(changed).filter(|(_, changed)| !changed) {
             self.scan.report_again(end.hash);
         }
