@@ -165,8 +165,8 @@ pub struct Datapath {
     fronted: Option<Box<fronted::Fronted>>,
     /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
-    /// Whether no frame was noted since the last [`Datapath::count_if_due`], and when noted frames were counted.
-    is_quiet: bool,
+    /// The calls of [`Datapath::count_if_due`] since a frame was noted, and when noted frames were counted.
+    quiet: u32,
     counted: u64,
     /// Whether a lookup in the tables is cheap.
     is_light: bool,
@@ -207,7 +207,7 @@ impl Datapath {
             ahead: ahead::Ahead::default(),
             fronted: None,
             is_ready: false,
-            is_quiet: true,
+            quiet: 0,
             counted: 0,
             is_light: false,
             splits: unfinished::Splits::new(settings.long_frames),

@@ -31,11 +31,20 @@ pub(crate) const EVENT_INDEX: u64 = 1 << 29;
 pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const MODERN: u64 = 1 << 32;
 pub(crate) const PACKED: u64 = 1 << 34;
+/// The device uses buffers in the order in which they were made available, so the driver need not read which ones it gets back.
+pub(crate) const IN_ORDER: u64 = 1 << 35;
 
 /// What is offered. The control queue is the front end's own, which must be allowed to offer it. Not offered:
 /// checksums and segmentation, and the log of written pages, so that a front end refuses live migration.
-pub(crate) const OFFERED: u64 =
-    MERGEABLE | CONTROL_QUEUE | MULTI_QUEUE | INDIRECT | EVENT_INDEX | PROTOCOL | MODERN | PACKED;
+pub(crate) const OFFERED: u64 = MERGEABLE
+    | CONTROL_QUEUE
+    | MULTI_QUEUE
+    | INDIRECT
+    | EVENT_INDEX
+    | PROTOCOL
+    | MODERN
+    | PACKED
+    | IN_ORDER;
 
 /// A ring, as messages describe it.
 #[derive(Debug, Default)]

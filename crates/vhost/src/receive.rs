@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowyard_mem::Access;
 
 use crate::memory::Memory;
-use crate::ring::{Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
+use crate::ring::{Chain, Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
 use crate::violation::Violation;
 
 /// The most descriptors that are read in one burst, besides those of the last frame.
@@ -127,7 +127,7 @@ impl<R: Ring> Reader<R> {
             self.discard()?;
         }
         self.prefetcher.advance(&self.ring, self.next);
-        Ok(self.next.ahead)
+        Ok(self.next.ahead())
     }
 
     /// Takes the frames of a disabled queue, as many as in a burst.
@@ -135,15 +135,43 @@ impl<R: Ring> Reader<R> {
     fn discard(&mut self) -> Result<(), Violation> {
         while self.read(&mut [])?.is_some() {}
         // What is left is not read before the next burst.
-        self.next.ahead = 0;
+        self.next = self.next.with_ahead(0);
         Ok(())
     }
 
     #[inline]
     fn read(&mut self, to: &mut [u8]) -> Result<Option<Got>, Violation> {
-        if self.next.ahead == 0 || self.left == 0 {
+        if self.next.ahead() == 0 || self.left == 0 {
             return Ok(None);
         }
+        let Some((d, chain)) = self.ring.single(self.next)? else { return self.read_chain(to) };
+        let common = self.ring.common();
+        let (header, len) = (common.rules.header(), d.len as usize);
+        if len <= header || len - header > to.len() || d.is_for_writing() {
+            return self.read_chain(to);
+        }
+        match common.memory.find(d.at) {
+            Some((region, at, left)) if left >= len => {
+                region.mapping().read(at + header, &mut to[..len - header]);
+            }
+            _ => return self.read_chain(to),
+        }
+        self.left -= 1;
+        self.take(chain);
+        Ok(Some(Got::Frame(len - header)))
+    }
+
+    /// Gives the chain at the next entry back.
+    #[inline]
+    fn take(&mut self, chain: Chain) {
+        self.ring.set_used(self.next, chain, 0);
+        self.ring.pass(&mut self.next, chain);
+        self.prefetcher.pass(&self.ring, self.next, chain);
+    }
+
+    /// Copies a frame in several buffers, or in a part of one, or finds out what is wrong with it.
+    #[inline(never)]
+    fn read_chain(&mut self, to: &mut [u8]) -> Result<Option<Got>, Violation> {
         let common = self.ring.common();
         let header = common.rules.header();
         let (mut skip, mut len, mut fits) = (header, 0_usize, true);
@@ -176,10 +204,7 @@ impl<R: Ring> Reader<R> {
         }
         self.left = self.left.saturating_sub(walk.count());
         let chain = walk.end()?;
-        self.ring.set_used(self.next, chain, 0);
-        self.ring.pass(&mut self.next, chain);
-        self.prefetcher.pass(chain);
-        self.prefetcher.advance(&self.ring, self.next);
+        self.take(chain);
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

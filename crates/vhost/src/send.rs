@@ -126,40 +126,34 @@ impl<R: Ring> Writer<R> {
     fn begin(&mut self) -> Result<u16, Violation> {
         self.ring.look(&mut self.next)?;
         self.prefetcher.advance(&self.ring, self.next);
-        Ok(self.next.ahead)
+        Ok(self.next.ahead())
     }
 
     #[inline]
     fn write(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
-        if self.next.ahead == 0 {
+        if self.next.ahead() == 0 {
             return Ok(Sent::Full);
         }
         let common = self.ring.common();
         let header = common.rules.header();
         let total = header + frame.len();
-        let mut walk = self.ring.walk(self.next)?;
-        let Some(first) = walk.step()? else { return Ok(Sent::TooLong) };
+        let Some((first, chain)) = self.ring.single(self.next)? else {
+            return self.write_slowly(frame);
+        };
         if !first.is_for_writing() {
             return Err(Violation::Direction { transmits: false });
         }
-        if (first.len as usize) < total {
-            return self.write_slowly(frame);
-        }
-        let chain = walk.end()?;
-        let outside = Violation::Address { at: first.at, len: first.len };
-        let bytes = Header::of(1).bytes;
         match common.memory.find(first.at) {
-            Some((region, at, left)) if left >= total => {
-                region.mapping().write_if_changed(at, &bytes[..header]);
-                region.mapping().write(at + header, frame);
-            }
-            _ => {
-                let behind = first.at.checked_add(header as u64).ok_or(outside)?;
-                let memory = &common.memory;
-                if !memory.write(first.at, &bytes[..header]) || !memory.write(behind, frame) {
-                    return Err(outside);
+            Some((region, at, left)) if left >= total && first.len as usize >= total => {
+                let mapping = region.mapping();
+                if header == LONG {
+                    mapping.write_if_changed(at, long_header(1));
+                } else {
+                    mapping.write_if_changed(at, [0; SHORT]);
                 }
+                mapping.write(at + header, frame);
             }
+            _ => return self.write_slowly(frame),
         }
         self.take(chain, total as u32);
         Ok(Sent::Done)
@@ -170,8 +164,7 @@ impl<R: Ring> Writer<R> {
     fn take(&mut self, chain: Chain, bytes: u32) {
         self.ring.set_used(self.next, chain, bytes);
         self.ring.pass(&mut self.next, chain);
-        self.prefetcher.pass(chain);
-        self.prefetcher.advance(&self.ring, self.next);
+        self.prefetcher.pass(&self.ring, self.next, chain);
     }
 
     /// A frame that needs several buffers.
@@ -182,7 +175,7 @@ impl<R: Ring> Writer<R> {
         if let Some(other) = self.collect(total)? {
             return Ok(other);
         }
-        let bytes = Header::of(self.chains.len() as u16).bytes;
+        let bytes = long_header(self.chains.len() as u16);
         let mut parts = [&bytes[..header], frame].into_iter();
         let mut part = parts.next().unwrap_or_default();
         for buffer in &self.buffers {
@@ -207,7 +200,7 @@ impl<R: Ring> Writer<R> {
         for (chain, written) in self.chains.drain(..) {
             self.ring.set_used(self.next, chain, written);
             self.ring.pass(&mut self.next, chain);
-            self.prefetcher.pass(chain);
+            self.prefetcher.pass(&self.ring, self.next, chain);
         }
         Ok(Sent::Done)
     }
@@ -222,8 +215,8 @@ impl<R: Ring> Writer<R> {
             if !self.chains.is_empty() && !common.rules.mergeable {
                 return Ok(Some(Sent::TooLong));
             }
-            if cursor.ahead == 0 {
-                let is_all = self.next.ahead == common.size;
+            if cursor.ahead() == 0 {
+                let is_all = self.next.ahead() == common.size;
                 return Ok(Some(if is_all { Sent::TooLong } else { Sent::Full }));
             }
             let (mut walk, before) = (self.ring.walk(cursor)?, room);
@@ -247,16 +240,14 @@ impl<R: Ring> Writer<R> {
     }
 }
 
-/// The header of virtio-net, without offloads.
-struct Header {
-    bytes: [u8; 12],
-}
+/// The bytes of a header of virtio-net, without and with the number of chains.
+const SHORT: usize = 10;
+const LONG: usize = 12;
 
-impl Header {
-    /// For a frame in `chains` chains of buffers.
-    fn of(chains: u16) -> Self {
-        let mut bytes = [0; 12];
-        bytes[10..].copy_from_slice(&chains.to_le_bytes());
-        Self { bytes }
-    }
+/// The header of virtio-net, without offloads, of a frame in `chains` chains of buffers.
+#[inline]
+fn long_header(chains: u16) -> [u8; LONG] {
+    let mut bytes = [0; LONG];
+    bytes[SHORT..].copy_from_slice(&chains.to_le_bytes());
+    bytes
 }

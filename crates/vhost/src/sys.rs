@@ -100,7 +100,7 @@ impl Mapping {
     }
 
     /// Copies bytes out; `false` if they do not lie in the mapping.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> bool {
         let has = self.has(at, to.len());
         if has {
@@ -115,7 +115,7 @@ impl Mapping {
     }
 
     /// Copies bytes in; `false` if they do not lie in the mapping.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&self, at: usize, from: &[u8]) -> bool {
         let has = self.has(at, from.len());
         if has {
@@ -128,14 +128,13 @@ impl Mapping {
         has
     }
 
-    /// Copies at most 16 bytes in, unless the mapping has these bytes already. For headers of virtio-net: a buffer that the guest
+    /// Copies bytes in, unless the mapping has these bytes already. For headers of virtio-net: a buffer that the guest
     /// uses again mostly has the right one. If it is not written, its cache line remains in the cache of the guest's core,
-    /// too, and the guest does not wait for it.
+    /// too, and the guest does not wait for it. The length is known when the program is compiled: so is the comparison.
     #[inline]
-    pub(crate) fn write_if_changed(&self, at: usize, bytes: &[u8]) -> bool {
-        let mut there = [0; 16];
-        let there = &mut there[..bytes.len()];
-        self.read(at, there) && (there == bytes || self.write(at, bytes))
+    pub(crate) fn write_if_changed<const N: usize>(&self, at: usize, bytes: [u8; N]) -> bool {
+        let mut there = [0; N];
+        self.read(at, &mut there) && (there == bytes || self.write(at, &bytes))
     }
 
     /// Prefetches the cache line at `at`.

@@ -52,23 +52,39 @@ pub struct Ring {
 /// A frame in a slot, or one that is longer than its slot.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// Whether its bytes are in `Ring::long` instead of the slot.
-    is_long: bool,
+    place: Place,
     start: usize,
     len: usize,
+    /// The length of the frame without its tag; more than `len` only if the rest waits.
+    whole: usize,
     /// EtherType and tag.
     vlan: Option<[u8; 4]>,
-    /// `None`: the kernel's description does not fit the frame.
+    /// The kernel's description of what is left to do.
+    vnet: Option<[u8; VNET]>,
+    /// `None`: the description does not fit the frame.
     offload: Option<Offload>,
     wire_len: u32,
     is_cut: bool,
 }
 
+/// Where the bytes of a frame are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// In its slot.
+    Slot,
+    /// The first bytes are in its slot, and all of them in the socket, from which they can be received once.
+    Socket,
+    /// In `Ring::long`.
+    Long,
+}
+
 /// A frame in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Its bytes, without the VLAN tag, which is stored separately.
+    /// Its bytes, without the VLAN tag, which is stored separately. The first of them, if the rest waits.
     data: &'a [u8],
+    /// The length of all of it.
+    whole: usize,
     /// EtherType and tag.
     vlan: Option<[u8; 4]>,
     offload: Option<Offload>,
@@ -143,7 +159,7 @@ impl Ring {
     /// frame longer than a slot.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
-        let is_taken = self.found.is_some_and(|found| found.is_long);
+        let is_taken = self.found.is_some_and(|found| found.place == Place::Long);
         (!is_taken).then_some(self.slot as u64)
     }
 
@@ -217,13 +233,78 @@ impl Ring {
             self.found = Some(self.find(&header).unwrap_or(Found::NOTHING));
         }
         let found = self.found?;
-        let data = if found.is_long {
+        let data = if found.place == Place::Long {
             self.long.get(found.start..found.start + found.len)
         } else {
             self.slots.bytes(self.slot, found.start, found.len)
         };
-        let Found { vlan, offload, wire_len, is_cut, .. } = found;
-        Some(Seen { data: data.unwrap_or(&[]), vlan, offload, wire_len, is_cut })
+        let Found { whole, vlan, offload, wire_len, is_cut, .. } = found;
+        Some(Seen { data: data.unwrap_or(&[]), whole, vlan, offload, wire_len, is_cut })
+    }
+
+    /// Writes the frame that [`Ring::peek`] returned, with its tag, and with what is left to do, into `out`, which must have
+    /// the length [`Seen::len`] of the whole frame. A frame that waits in the socket is received right there. Returns whether
+    /// it could be received; if not, it is cut from now on.
+    pub fn write_whole(&mut self, out: &mut [u8]) -> bool {
+        match self.found {
+            Some(found) if found.place == Place::Socket => self.receive_into(&found, out),
+            _ => self.peek().map(|seen| seen.write_whole(out)).is_some(),
+        }
+    }
+
+    /// Receives the frame that [`Ring::peek`] returned, if it waits in the socket, so that all of its bytes can be seen.
+    #[cold]
+    pub fn gather(&mut self) {
+        let Some(found) = self.found.filter(|found| found.place == Place::Socket) else { return };
+        let mut long = std::mem::take(&mut self.long);
+        let plain = Found { vlan: None, ..found };
+        let room = found.whole.min(long.len());
+        let is_here = self.receive_into(&plain, &mut long[..room]);
+        self.long = long;
+        if let (true, Some(found)) = (is_here, &mut self.found) {
+            (found.place, found.start, found.len) = (Place::Long, 0, found.whole);
+            if found.offload.is_none() {
+                let all = &self.long[..found.whole];
+                found.offload = found.vnet.and_then(|vnet| Offload::from_virtio(&vnet, all).ok());
+            }
+        }
+    }
+
+    /// Receives a frame from the socket, and writes it with its tag into `out`. In the socket it has a virtio-net header in
+    /// front. If it has no other user, the kernel has removed its Ethernet header, which is taken from the slot then.
+    fn receive_into(&mut self, found: &Found, out: &mut [u8]) -> bool {
+        let tag = found.vlan.map_or(0, |tag| tag.len());
+        let behind = ETHERNET + tag;
+        let ethernet = self.slots.bytes(self.slot, found.start, ETHERNET);
+        let ethernet = ethernet.and_then(|bytes| bytes.first_chunk().copied());
+        let (mut vnet, mut spare) = ([0; VNET], [0; ETHERNET]);
+        let got = match out.get_mut(behind..) {
+            Some(rest) => super::sys::receive(&self.fd, [&mut vnet, rest, &mut spare]),
+            None => Ok(0),
+        };
+        let got = got.unwrap_or(0).checked_sub(VNET);
+        let header = match (got, ethernet) {
+            _ if out.len() != found.whole + tag => None,
+            (Some(got), Some(header)) if got + ETHERNET == found.whole => Some(header),
+            (Some(got), Some(_)) if got == found.whole => {
+                let header = out[behind..].first_chunk().copied();
+                out.copy_within(behind + ETHERNET.., behind);
+                let end = out.len() - ETHERNET;
+                out[end..].copy_from_slice(&spare);
+                header
+            }
+            _ => None,
+        };
+        let Some(header) = header else {
+            // The socket had another frame or none, so the rest is lost.
+            self.found = Some(Found { place: Place::Slot, is_cut: true, ..*found });
+            return false;
+        };
+        let header: [u8; ETHERNET] = header;
+        out[..MACS].copy_from_slice(&header[..MACS]);
+        out[MACS..MACS + tag].copy_from_slice(found.vlan.as_ref().map_or(&[], |tag| &tag[..]));
+        out[MACS + tag..behind].copy_from_slice(&header[MACS..]);
+        true
     }
 
     /// Releases the frame that [`Ring::peek`] returned.
@@ -235,7 +316,7 @@ impl Ring {
         }
     }
 
-    fn find(&mut self, header: &tpacket2_hdr) -> Option<Found> {
+    fn find(&self, header: &tpacket2_hdr) -> Option<Found> {
         let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         let data = self.slots.bytes(self.slot, start, len)?;
         let vnet = *self.slots.bytes(self.slot, start.checked_sub(VNET)?, VNET)?.first_chunk()?;
@@ -250,40 +331,19 @@ impl Ring {
             [a, b, c, d]
         });
         let tag = if vlan.is_some() { 4 } else { 0 };
-        let mut found = Found {
-            is_long: false,
+        let is_longer = header.tp_snaplen < header.tp_len;
+        let waits = is_longer && header.tp_status & libc::TP_STATUS_COPY != 0;
+        Some(Found {
+            place: if waits { Place::Socket } else { Place::Slot },
             start,
             len,
+            whole: if waits { header.tp_len as usize } else { len },
             vlan,
-            offload: Some(Offload::NONE),
+            vnet: Some(vnet),
+            offload: Offload::from_virtio(&vnet, data).ok(),
             wire_len: header.tp_len + tag,
-            is_cut: header.tp_snaplen < header.tp_len,
-        };
-        if found.is_cut && header.tp_status & libc::TP_STATUS_COPY != 0 {
-            let whole = header.tp_len as usize;
-            let ethernet: [u8; ETHERNET] = *data.first_chunk()?;
-            // The socket delivers the header of ten bytes and the frame. If the frame has no other
-            // user, the kernel removes its Ethernet header first; then the slot's copy is put in
-            // front.
-            let into = self.long.get_mut(ETHERNET..)?;
-            let got = super::sys::receive(&self.fd, into).unwrap_or(0);
-            let frame = got.checked_sub(VNET)?;
-            if frame == whole {
-                (found.is_long, found.start) = (true, ETHERNET + VNET);
-            } else if frame + ETHERNET == whole {
-                self.long[VNET..VNET + ETHERNET].copy_from_slice(&ethernet);
-                (found.is_long, found.start) = (true, VNET);
-            }
-            if found.is_long {
-                (found.len, found.is_cut) = (whole, false);
-            }
-        }
-        let data = match found.is_long {
-            true => self.long.get(found.start..found.start + found.len)?,
-            false => self.slots.bytes(self.slot, start, found.len)?,
-        };
-        found.offload = Offload::from_virtio(&vnet, data).ok();
-        Some(found)
+            is_cut: is_longer && !waits,
+        })
     }
 
     /// The number of frames dropped since the last call because the ring was full.
@@ -339,10 +399,12 @@ fn request(frames: u32, mtu: u32) -> tpacket_req {
 
 impl Found {
     const NOTHING: Self = Self {
-        is_long: false,
+        place: Place::Slot,
         start: 0,
         len: 0,
+        whole: 0,
         vlan: None,
+        vnet: None,
         offload: Some(Offload::NONE),
         wire_len: 0,
         is_cut: false,
@@ -353,7 +415,13 @@ impl<'a> Seen<'a> {
     /// A whole frame; `vlan` is its tag, if it is stored separately.
     pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>, offload: Offload) -> Self {
         let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
-        Seen { data, vlan, offload: Some(offload), wire_len, is_cut: false }
+        let whole = data.len();
+        Seen { data, whole, vlan, offload: Some(offload), wire_len, is_cut: false }
+    }
+
+    /// The same frame, of which all but the first `len` bytes wait.
+    pub(crate) fn shortened(self, len: usize) -> Self {
+        Self { data: &self.data[..self.data.len().min(len)], ..self }
     }
 }
 
@@ -378,7 +446,7 @@ impl Seen<'_> {
     #[must_use]
     pub fn len(&self, cut: Option<&Cut>, n: usize) -> usize {
         let tag = if self.vlan.is_some() { 4 } else { 0 };
-        tag + cut.map_or(self.data.len(), |cut| cut.len(n))
+        tag + cut.map_or(self.whole, |cut| cut.len(n))
     }
 
     /// Whether the frame has no bytes.
@@ -387,8 +455,14 @@ impl Seen<'_> {
         self.data.is_empty()
     }
 
-    /// Writes the frame with its tag, and with what is left to do, into `out`, which must have the length
-    /// [`Seen::len`] of the whole frame.
+    /// Whether only the first bytes are here, see [`Ring::gather`].
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        self.data.len() < self.whole
+    }
+
+    /// Writes the frame, all of which is here, with its tag, and with what is left to do, into `out`, which must have the
+    /// length [`Seen::len`] of the whole frame.
     pub fn write_whole(&self, out: &mut [u8]) {
         let Some(vlan) = self.vlan else { return out.copy_from_slice(self.data) };
         let (front, rest) = self.data.split_at(self.data.len().min(MACS));

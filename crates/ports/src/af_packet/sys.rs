@@ -84,11 +84,15 @@ impl Slots {
     }
 }
 
-/// recv(2) without waiting; returns the number of bytes written to `to`.
-pub(super) fn receive(fd: &OwnedFd, to: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most `to.len()` bytes.
-    let got =
-        unsafe { libc::recv(fd.as_raw_fd(), to.as_mut_ptr().cast(), to.len(), libc::MSG_DONTWAIT) };
+/// recvmsg(2) without waiting; returns the number of bytes written to `parts`, one after another.
+pub(super) fn receive(fd: &OwnedFd, parts: [&mut [u8]; 3]) -> io::Result<usize> {
+    let mut buffers = parts
+        .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+    // SAFETY: all zero bytes are a valid message without name, buffers and control data.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (buffers.as_mut_ptr(), buffers.len());
+    // SAFETY: the kernel writes only into the buffers, each of which is borrowed mutably and not longer than its slice.
+    let got = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 

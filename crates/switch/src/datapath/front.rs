@@ -47,7 +47,9 @@ impl Datapath {
         if is_full {
             self.count_noted();
         }
-        self.is_quiet &= alive.is_empty();
+        if !alive.is_empty() {
+            self.quiet = 0;
+        }
         let answered = Lanes(alive.0 | marked.0);
         self.mapping.hits(answered.count());
         self.wear();

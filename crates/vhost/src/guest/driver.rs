@@ -93,7 +93,7 @@ impl DriverRing {
     /// The next chain that the device has used: its head or identifier, and the bytes that it wrote.
     ///
     /// # Panics
-    /// When the device returns a chain that it has not got.
+    /// When the device returns a chain that it has not got, or another one than the first that it got.
     pub fn used(&mut self, ram: &Ram) -> Option<(u16, usize)> {
         with!(self, ring => ring.used(ram))
     }

@@ -10,7 +10,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Agreed, Buffer, DriverRing, Ram};
-use crate::device::{EVENT_INDEX, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PACKED, PROTOCOL};
+use crate::device::{EVENT_INDEX, IN_ORDER, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PACKED, PROTOCOL};
 
 /// What an adapter is to be like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +94,7 @@ impl Adapter {
             (PACKED, agreed.packed),
             (MULTI_QUEUE, wish.pairs > 1),
             (PROTOCOL, true),
+            (IN_ORDER, true),
         ];
         let wanted =
             bits.iter().filter(|(_, is_wanted)| *is_wanted).fold(0, |all, (bit, _)| all | bit);

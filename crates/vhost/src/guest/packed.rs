@@ -1,6 +1,6 @@
 //! The driver's side of a packed ring.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{Ordering, fence};
 
 use super::ram::{Buffer, Ram};
@@ -20,6 +20,8 @@ pub struct PackedRing {
     taken: u16,
     /// The identifiers that the device has, with the number of descriptors of each.
     chains: BTreeMap<u16, u16>,
+    /// Identifiers that the device has, in the order in which it must return them (VIRTIO_F_IN_ORDER).
+    order: VecDeque<u16>,
     /// Identifiers that are free.
     free: Vec<u16>,
     /// Where the next chain is made available, and where the next one will be used.
@@ -67,6 +69,7 @@ impl PackedRing {
             parts,
             taken: 0,
             chains: BTreeMap::new(),
+            order: VecDeque::new(),
             free: Vec::new(),
             add: Place::default(),
             take: Place::default(),
@@ -82,6 +85,7 @@ impl PackedRing {
         ram.write(self.parts[1], &[0; 4]);
         ram.write(self.parts[2], &[0; 4]);
         self.chains.clear();
+        self.order.clear();
         self.free = (0..self.size).collect();
         (self.taken, self.fresh) = (0, 0);
         (self.add, self.take) = (Place::default(), Place::default());
@@ -142,6 +146,7 @@ impl PackedRing {
         }
         self.add = at;
         self.chains.insert(id, needed as u16);
+        self.order.push_back(id);
         self.taken += needed as u16;
         self.fresh += needed as u16;
         Some(id)
@@ -179,7 +184,7 @@ impl PackedRing {
     /// See [`super::DriverRing::used`].
     ///
     /// # Panics
-    /// When the device returns a chain that it has not got, or its flags are wrong.
+    /// When the device returns a chain that it has not got, or another one than the first that it got, or its flags are wrong.
     pub(super) fn used(&mut self, ram: &Ram) -> Option<(u16, usize)> {
         let place = self.parts[0] + 16 * usize::from(self.take.slot);
         let flags = u16::from_le(ram.mapping().u16(place + 14).load(Ordering::Acquire));
@@ -194,6 +199,7 @@ impl PackedRing {
         let count = self.chains.remove(&id);
         let count =
             count.unwrap_or_else(|| panic!("the device returned chain {id}, which it has not got"));
+        assert_eq!(self.order.pop_front(), Some(id), "the device returns chains in order");
         assert_eq!(flags & 2 != 0, len > 0, "whether something was written");
         self.take.forward(count, self.size);
         self.taken -= count;

@@ -1,5 +1,6 @@
 //! The driver's side of a split ring.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use super::ram::{Buffer, Ram};
@@ -15,6 +16,8 @@ pub struct SplitRing {
     free: Vec<u16>,
     /// By head: the descriptors of the chain.
     chains: Vec<Vec<u16>>,
+    /// Heads that the device has, in the order in which it must return them (VIRTIO_F_IN_ORDER).
+    order: VecDeque<u16>,
     /// The available index, and the used index that was taken.
     available: u16,
     taken: u16,
@@ -34,6 +37,7 @@ impl SplitRing {
             parts,
             free: Vec::new(),
             chains: Vec::new(),
+            order: VecDeque::new(),
             available: 0,
             taken: 0,
             kicked: 0,
@@ -51,6 +55,7 @@ impl SplitRing {
         ram.write(used, &vec![0; 6 + 8 * count]);
         self.free = (0..self.size).rev().collect();
         self.chains = vec![Vec::new(); count];
+        self.order.clear();
         (self.available, self.taken, self.kicked) = (0, 0, 0);
     }
 
@@ -100,6 +105,7 @@ impl SplitRing {
             Self::set_descriptor(ram, at, (ram.guest(table), 16 * buffers.len()), 4, 0);
         }
         self.chains[usize::from(head)] = own;
+        self.order.push_back(head);
         let entry = usize::from(self.available % self.size);
         ram.write(self.parts[1] + 4 + 2 * entry, &head.to_le_bytes());
         self.available = self.available.wrapping_add(1);
@@ -146,7 +152,7 @@ impl SplitRing {
     /// The next chain that the device has used: its head, and the bytes that it wrote.
     ///
     /// # Panics
-    /// When the device returns a chain that it has not got.
+    /// When the device returns a chain that it has not got, or another one than the first that it got.
     pub(super) fn used(&mut self, ram: &Ram) -> Option<(u16, usize)> {
         let at = self.parts[2];
         let index = u16::from_le(ram.mapping().u16(at + 2).load(Ordering::Acquire));
@@ -160,6 +166,8 @@ impl SplitRing {
         self.taken = self.taken.wrapping_add(1);
         let chain = std::mem::take(&mut self.chains[head as usize]);
         assert!(!chain.is_empty(), "the device returned chain {head}, which it has not got");
+        let first = self.order.pop_front();
+        assert_eq!(first.map(u32::from), Some(head), "the device returns chains in order");
         self.free.extend(chain);
         if self.event_index {
             // Call about the next one.

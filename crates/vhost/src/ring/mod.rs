@@ -2,7 +2,7 @@
 //! descriptors.
 //!
 //! ```text
-//!  Taker, Filler ── Cursor ──> Ring: Split or Packed ── Walk ──> descriptors, indirect tables
+//!  Reader, Writer ── Cursor ──> Ring: Split or Packed ── Walk ──> descriptors, indirect tables
 //! ```
 //!
 //! Invariants: everything that the guest writes is read once, and checked before it is used. A chain has at
@@ -94,14 +94,42 @@ impl Descriptor {
     }
 }
 
-/// A position in a ring.
+/// A position in a ring, and how many entries from there on are known to be available.
+///
+/// It is one integer, because it is stored and loaded for each frame: a load that spans two stores waits until both have left
+/// the store buffer, behind stores to lines of the guest's core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Cursor {
-    /// Of a split ring, the number of the next entry. Of a packed ring, the next descriptor, and the wrap
-    /// counter in bit 15.
-    at: u16,
+pub(crate) struct Cursor(u32);
+
+impl Cursor {
+    #[inline]
+    pub(crate) const fn new(at: u16, ahead: u16) -> Self {
+        Self((ahead as u32) << 16 | at as u32)
+    }
+
+    /// Of a split ring, the number of the next entry. Of a packed ring, the next descriptor, and the wrap counter in bit 15.
+    #[inline]
+    const fn at(self) -> u16 {
+        self.0 as u16
+    }
+
     /// Entries (of a packed ring: descriptors) from there on that are known to be available.
-    pub(crate) ahead: u16,
+    #[inline]
+    pub(crate) const fn ahead(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The same position with another number of entries.
+    #[inline]
+    pub(crate) const fn with_ahead(self, ahead: u16) -> Self {
+        Self::new(self.at(), ahead)
+    }
+
+    /// The position `at`, which is behind `entries` of these entries.
+    #[inline]
+    const fn moved(self, at: u16, entries: u16) -> Self {
+        Self::new(at, self.ahead().saturating_sub(entries))
+    }
 }
 
 /// A chain of buffers, as the guest gets it back.
@@ -219,6 +247,19 @@ pub(crate) trait Ring: Sized {
     /// Prefetches the beginning of the buffer of that entry. The descriptor is read for this, and again when it is used.
     fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access);
 
+    /// The chain at `cursor`, where there is one, and its descriptor, if it has only one, which names no table. Nearly every
+    /// chain is like that.
+    ///
+    /// # Errors
+    /// When there is no such descriptor.
+    #[inline]
+    fn single(&self, cursor: Cursor) -> Result<Option<(Descriptor, Chain)>, Violation> {
+        let head = self.head(cursor)?;
+        let mut chain = Chain { id: head, slots: 0 };
+        let (d, next) = self.take(head, &mut chain)?;
+        Ok((next.is_none() && d.flags & INDIRECT == 0).then_some((d, chain)))
+    }
+
     /// Walks the chain at `cursor`, where there is one.
     ///
     /// # Errors
@@ -251,21 +292,24 @@ impl Prefetcher {
     /// Prefetches what has come within reach of the cursor.
     #[inline]
     pub(crate) fn advance<R: Ring>(&mut self, ring: &R, cursor: Cursor) {
-        while self.descriptors < cursor.ahead.min(2 * AHEAD) {
+        while self.descriptors < cursor.ahead().min(2 * AHEAD) {
             ring.prefetch_descriptor(cursor, self.descriptors);
             self.descriptors += 1;
         }
-        while self.buffers < cursor.ahead.min(AHEAD) {
+        while self.buffers < cursor.ahead().min(AHEAD) {
             ring.prefetch_buffer(cursor, self.buffers, self.access);
             self.buffers += 1;
         }
     }
 
-    /// Follows the cursor, which has passed a chain.
+    /// Follows the cursor, which has passed a chain, and prefetches several entries from time to time.
     #[inline]
-    pub(crate) fn pass(&mut self, chain: Chain) {
+    pub(crate) fn pass<R: Ring>(&mut self, ring: &R, cursor: Cursor, chain: Chain) {
         self.descriptors = self.descriptors.saturating_sub(chain.slots);
         self.buffers = self.buffers.saturating_sub(chain.slots);
+        if self.buffers <= AHEAD / 2 {
+            self.advance(ring, cursor);
+        }
     }
 }
 

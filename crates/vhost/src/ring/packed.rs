@@ -16,9 +16,9 @@
 //! Source: Virtual I/O Device (VIRTIO) version 1.2, section 2.8.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use flowyard_mem::Access;
+use flowyard_mem::{Access, barrier};
 
 use super::{CHAIN, Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules, WRITE};
 use crate::memory::Memory;
@@ -128,7 +128,7 @@ impl Ring for Packed {
     fn start(&mut self) -> Cursor {
         self.shown = self.begin();
         self.keep(self.shown);
-        Cursor { at: self.shown, ahead: 0 }
+        Cursor::new(self.shown, 0)
     }
 
     fn stop(self) -> u32 {
@@ -142,17 +142,17 @@ impl Ring for Packed {
     fn look(&mut self, cursor: &mut Cursor) -> Result<(), Violation> {
         self.common.check()?;
         let most = LOOK.min(self.common.size);
-        while cursor.ahead < most
-            && self.marks(self.behind(cursor.at, cursor.ahead)) == (true, false)
-        {
-            cursor.ahead += 1;
+        let mut ahead = cursor.ahead();
+        while ahead < most && self.marks(self.behind(cursor.at(), ahead)) == (true, false) {
+            ahead += 1;
         }
+        *cursor = cursor.with_ahead(ahead);
         Ok(())
     }
 
     #[inline]
     fn head(&self, cursor: Cursor) -> Result<u16, Violation> {
-        Ok(cursor.at & !WRAP)
+        Ok(cursor.at() & !WRAP)
     }
 
     #[inline]
@@ -191,16 +191,15 @@ impl Ring for Packed {
 
     #[inline]
     fn pass(&self, cursor: &mut Cursor, chain: Chain) {
-        cursor.at = self.behind(cursor.at, chain.slots);
-        cursor.ahead = cursor.ahead.saturating_sub(chain.slots);
+        *cursor = cursor.moved(self.behind(cursor.at(), chain.slots), chain.slots);
     }
 
     #[inline]
     fn set_used(&mut self, cursor: Cursor, chain: Chain, bytes: u32) {
-        let wrap = if cursor.at & WRAP == 0 { 0 } else { AVAIL | USED };
+        let wrap = if cursor.at() & WRAP == 0 { 0 } else { AVAIL | USED };
         let flags = wrap | if bytes > 0 { WRITE } else { 0 };
         let word = u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(flags) << 48;
-        let at = 2 * usize::from(cursor.at & !WRAP) + 1;
+        let at = 2 * usize::from(cursor.at() & !WRAP) + 1;
         if self.held.is_none() {
             self.held = Some((at, word.to_le()));
         } else {
@@ -211,12 +210,12 @@ impl Ring for Packed {
     #[inline]
     fn show(&mut self, cursor: Cursor) -> bool {
         let Some((at, word)) = self.held.take() else { return false };
-        let (old, new) = (std::mem::replace(&mut self.shown, cursor.at), cursor.at);
+        let (old, new) = (std::mem::replace(&mut self.shown, cursor.at()), cursor.at());
         // Release: the other chains, and what was written into buffers, precede this store.
         self.descriptors[at].store(word, Ordering::Release);
         self.keep(new);
         // The guest allows calls and then looks at descriptors; this side does so in the other order.
-        fence(Ordering::SeqCst);
+        barrier();
         let area = u32::from_le(self.driver[0].load(Ordering::Relaxed));
         match (area >> 16) as u16 & 3 {
             DISABLE => false,
@@ -240,13 +239,13 @@ impl Ring for Packed {
     /// The descriptors follow each other in memory, and [`Self::look`] has read a part of each.
     #[inline]
     fn prefetch_descriptor(&self, cursor: Cursor, entry: u16) {
-        let at = usize::from(self.behind(cursor.at, entry) & !WRAP);
+        let at = usize::from(self.behind(cursor.at(), entry) & !WRAP);
         self.descriptors.prefetch(2 * at, Access::Write);
     }
 
     #[inline]
     fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access) {
-        let at = 2 * usize::from(self.behind(cursor.at, entry) & !WRAP);
+        let at = 2 * usize::from(self.behind(cursor.at(), entry) & !WRAP);
         let place = self.descriptors[at].load(Ordering::Relaxed);
         self.common.memory.prefetch(u64::from_le(place), self.common.rules.header(), access);
     }

@@ -9,9 +9,9 @@
 //! Source: Virtual I/O Device (VIRTIO) version 1.2, section 2.7.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use flowyard_mem::Access;
+use flowyard_mem::{Access, barrier};
 
 use super::{Chain, Common, Cursor, Descriptor, NEXT, Ring, RingPlace, Rules};
 use crate::memory::Memory;
@@ -90,11 +90,11 @@ impl Ring for Split {
     fn start(&mut self) -> Cursor {
         self.shown = u16::from_le(self.used[1].load(Ordering::Acquire));
         self.set_no_kicks();
-        Cursor { at: self.shown, ahead: 0 }
+        Cursor::new(self.shown, 0)
     }
 
     fn stop(mut self) -> u32 {
-        self.start().at.into()
+        self.start().at().into()
     }
 
     #[inline]
@@ -102,17 +102,21 @@ impl Ring for Split {
         self.common.check()?;
         // Acquire: makes visible what the guest wrote before it advanced the index.
         let end = u16::from_le(self.available[1].load(Ordering::Acquire));
-        let (ahead, size) = (end.wrapping_sub(cursor.at), self.common.size);
+        let (ahead, size) = (end.wrapping_sub(cursor.at()), self.common.size);
         if ahead > size {
             return Err(Violation::Index { ahead, size });
         }
-        cursor.ahead = ahead;
+        *cursor = cursor.with_ahead(ahead);
+        if ahead > 0 {
+            // Of the index that `show` will store; the guest reads it all the time.
+            self.used.prefetch(1, Access::Write);
+        }
         Ok(())
     }
 
     #[inline]
     fn head(&self, cursor: Cursor) -> Result<u16, Violation> {
-        let at = 2 + self.index(cursor.at);
+        let at = 2 + self.index(cursor.at());
         let number = u16::from_le(self.available[at].load(Ordering::Relaxed));
         if number >= self.common.size {
             return Err(Violation::Number { number, count: self.common.size });
@@ -152,20 +156,19 @@ impl Ring for Split {
 
     #[inline]
     fn pass(&self, cursor: &mut Cursor, chain: Chain) {
-        cursor.at = cursor.at.wrapping_add(chain.slots);
-        cursor.ahead = cursor.ahead.saturating_sub(chain.slots);
+        *cursor = cursor.moved(cursor.at().wrapping_add(chain.slots), chain.slots);
     }
 
     #[inline]
     fn set_used(&mut self, cursor: Cursor, chain: Chain, bytes: u32) {
-        let at = 1 + 2 * self.index(cursor.at);
+        let at = 1 + 2 * self.index(cursor.at());
         self.entries[at].store(u32::from(chain.id).to_le(), Ordering::Relaxed);
         self.entries[at + 1].store(bytes.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
     fn show(&mut self, cursor: Cursor) -> bool {
-        let next = cursor.at;
+        let next = cursor.at();
         if self.shown == next {
             return false;
         }
@@ -173,7 +176,7 @@ impl Ring for Split {
         // Release: the used entries, and what was written into buffers, precede this store.
         self.used[1].store(next.to_le(), Ordering::Release);
         // The guest allows calls and then looks at the index; this side does so in the other order.
-        fence(Ordering::SeqCst);
+        barrier();
         if self.common.rules.event_index {
             let at = 2 + usize::from(self.common.size);
             let event = u16::from_le(self.available[at].load(Ordering::Relaxed));
@@ -185,8 +188,8 @@ impl Ring for Split {
 
     #[inline]
     fn prefetch_descriptor(&self, cursor: Cursor, entry: u16) {
-        let at = cursor.at.wrapping_add(entry);
-        if let Ok(head) = self.head(Cursor { at, ..cursor }) {
+        let at = cursor.at().wrapping_add(entry);
+        if let Ok(head) = self.head(Cursor::new(at, 0)) {
             self.descriptors.prefetch(2 * usize::from(head), Access::Read);
         }
         self.entries.prefetch(1 + 2 * self.index(at), Access::Write);
@@ -194,8 +197,8 @@ impl Ring for Split {
 
     #[inline]
     fn prefetch_buffer(&self, cursor: Cursor, entry: u16, access: Access) {
-        let at = cursor.at.wrapping_add(entry);
-        if let Ok(head) = self.head(Cursor { at, ..cursor }) {
+        let at = cursor.at().wrapping_add(entry);
+        if let Ok(head) = self.head(Cursor::new(at, 0)) {
             self.common.memory.prefetch(self.read(head).at, self.common.rules.header(), access);
         }
     }

@@ -124,6 +124,10 @@ pub(super) type Silencer = Box<dyn FnOnce() -> u32 + Send>;
 pub(super) trait Ring: Send {
     fn is_bound(&self, index: u32) -> bool;
     fn peek(&mut self) -> Option<Seen<'_>>;
+    /// Writes the whole frame with its tag; returns whether the kernel had all of it.
+    fn write_whole(&mut self, out: &mut [u8]) -> bool;
+    /// Receives the rest of a frame that is waiting.
+    fn gather(&mut self);
     fn advance(&mut self);
     fn drops(&mut self) -> io::Result<u32>;
     /// Clears the error that a change of the interface left on the socket.

@@ -150,6 +150,15 @@ impl calls::Ring for af_packet::Ring {
     }
 
     #[inline]
+    fn write_whole(&mut self, out: &mut [u8]) -> bool {
+        Self::write_whole(self, out)
+    }
+
+    fn gather(&mut self) {
+        Self::gather(self);
+    }
+
+    #[inline]
     fn advance(&mut self) {
         Self::advance(self);
     }

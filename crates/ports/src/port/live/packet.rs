@@ -123,7 +123,12 @@ impl<S: System> Packet<S> {
                 self.ring.advance();
                 continue;
             }
+            let is_waiting = seen.is_waiting();
             let Some(offload) = seen.offload() else {
+                if is_waiting {
+                    self.ring.gather(); // the description may fit all of it
+                    continue;
+                }
                 got.too_long += 1;
                 self.ring.advance();
                 continue;
@@ -139,7 +144,10 @@ impl<S: System> Packet<S> {
                 };
                 match pool.take(len, meta) {
                     Ok(mut frame) => {
-                        seen.write_whole(pool.bytes_mut(&mut frame));
+                        if !self.ring.write_whole(pool.bytes_mut(&mut frame)) {
+                            pool.put(frame);
+                            continue; // what is left of it is cut
+                        }
                         self.ring.advance();
                         if let Err(frame) = into.push(frame, FlowKey::ZERO) {
                             pool.put(frame); // not reached: a lane is free
@@ -150,6 +158,10 @@ impl<S: System> Packet<S> {
                     // There is no buffer for all of it, but there may be some for its segments.
                     Err(_) => {}
                 }
+            }
+            if is_waiting {
+                self.ring.gather();
+                continue;
             }
             // A frame that must be segmented but cannot be is too long for any wire.
             let Some(cut) = seen.cut() else {

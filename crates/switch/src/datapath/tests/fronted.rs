@@ -9,6 +9,7 @@ use flowyard_frame::{Batch, FlowKey, Frame};
 use flowyard_yard::front::{AFTER, Entry as Ahead, Front, Seen};
 
 use super::*;
+use crate::datapath::noted::QUIET;
 
 /// A front that only keeps what it receives.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ fn learn(bed: &mut Bed, sources: &[u8]) {
         }
         let (lanes, place) = (batch.lanes(), |number: u32| u16::try_from(number - 1).ok());
         bed.datapath.front(&mut batch, lanes, Arrival::by(1), &place, 5);
-        (0..2).for_each(|_| bed.datapath.count_if_due(5));
+        (0..=QUIET).for_each(|_| bed.datapath.count_if_due(5));
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Waiting {
 /// Where UDP and its payload begin in an untagged frame of IPv4 without options.
 const UDP: usize = 34;
 const PAYLOAD: usize = 42;
+/// The bytes of a slot: what is longer waits, as in the socket of the real kernel.
+const SLOT: usize = 300;
 /// The longest frame that frames are coalesced to.
 const LONGEST: usize = 4000;
 
@@ -117,6 +119,8 @@ pub(in crate::port::live) struct WorldRing {
     world: World,
     number: u64,
     first: Option<Waiting>,
+    /// Whether all of a long first frame can be seen.
+    is_gathered: bool,
 }
 
 pub(in crate::port::live) struct WorldSender {
@@ -196,7 +200,8 @@ pub(super) fn rings(
         state.rings.insert(number, ring);
         numbers.push(number);
     }
-    let ring = |number| WorldRing { world: world.clone(), number, first: None };
+    let ring =
+        |number| WorldRing { world: world.clone(), number, first: None, is_gathered: false };
     Ok(numbers.into_iter().map(ring).collect())
 }
 
@@ -235,11 +240,23 @@ impl calls::Ring for WorldRing {
             let mut state = self.world.state();
             self.first = state.rings.get_mut(&self.number)?.frames.pop_front();
         }
-        self.first.as_ref().map(|first| Seen::whole(&first.bytes, first.tag, first.offload))
+        let first = self.first.as_ref()?;
+        let seen = Seen::whole(&first.bytes, first.tag, first.offload);
+        Some(if self.is_gathered { seen } else { seen.shortened(SLOT) })
+    }
+
+    fn write_whole(&mut self, out: &mut [u8]) -> bool {
+        let Some(first) = &self.first else { return false };
+        Seen::whole(&first.bytes, first.tag, first.offload).write_whole(out);
+        true
+    }
+
+    fn gather(&mut self) {
+        self.is_gathered = true;
     }
 
     fn advance(&mut self) {
-        self.first = None;
+        (self.first, self.is_gathered) = (None, false);
     }
 
     fn drops(&mut self) -> io::Result<u32> {
