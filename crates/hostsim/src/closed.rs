@@ -20,11 +20,11 @@ use flowyard_frame::Nanos;
 use crate::accounting::Accounting;
 use crate::profile::{Profile, ProfileError};
 
-mod run;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
-use run::{Event, Run};
+use run::{Host, Load, Run};
 
 /// The number of processors of the model.
 pub const CPUS: u16 = 2;
@@ -203,7 +203,17 @@ impl Setup {
     /// Simulates the run. Without servers, clients or connections no request is answered.
     #[must_use]
     pub fn run(&self) -> Outcome {
-        let mut run = Run::new(self);
+        let host = Host {
+            costs: self.costs,
+            steering: self.steering,
+            servers: self.servers,
+            clients: self.clients,
+            connections: self.connections,
+            seed: self.seed,
+            slice: Nanos::MAX,
+            load: Load::Closed,
+        };
+        let mut run = Run::new(&host);
         let [warmup, measure] = self.time;
         let end = warmup.saturating_add(measure);
         let mut before = None;
@@ -213,22 +223,7 @@ impl Setup {
                 (run.stacks, run.local) = (0, 0);
                 run.cpus.iter_mut().for_each(|cpu| cpu.worked = 0);
             }
-            match event {
-                Event::Done(cpu, chunk) => run.done(cpu, chunk),
-                Event::Poke(cpu) => {
-                    let own = &run.cpus[usize::from(cpu)];
-                    if !own.busy && !own.in_softirq {
-                        run.next(cpu);
-                    }
-                }
-                Event::Arrive(cpu) => {
-                    let own = &run.cpus[usize::from(cpu)];
-                    let idle = if own.busy { 0 } else { self.costs.idle_exit };
-                    run.events.after(idle, Event::Soft(cpu));
-                }
-                Event::Soft(cpu) => run.begin_stack(cpu),
-                Event::Stack(cpu) => run.end_stack(cpu),
-            }
+            run.apply(event);
         }
         let answered = run.read - before.unwrap_or(run.read);
         let measure = measure.max(1) as f64;
