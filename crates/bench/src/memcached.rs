@@ -194,13 +194,11 @@ pub struct Results {
 }
 
 /// Length of a key, as in the models.
-const KEY: usize = 30;
+pub(crate) const KEY: usize = 30;
 /// Length of a value, as in the Flow Director paper.
-const VALUE: usize = 64;
+pub(crate) const VALUE: usize = 64;
 /// How long answers are waited for after the last request: retransmissions of TCP take seconds.
 const PATIENCE: Nanos = 20_000_000_000;
-/// Memory of memcached for a record, in bytes: more than its item and its place in the hash table.
-const RECORD: u64 = 400;
 /// Of the requests that are due, the share that must be answered in time.
 const ANSWERED: f64 = 0.95;
 
@@ -296,8 +294,7 @@ fn sweep(
     let cpus = cpus()?;
     let site = Site::new(way, job.program, cpus)?;
     let records = Records { keys: job.keys, key_bytes: KEY, value_bytes: VALUE };
-    let megabytes = 64 + job.keys * RECORD / 1_000_000;
-    let server = server(&site.hosts, cpus, job.connections, megabytes)?;
+    let server = server(&site.hosts, cpus, job.connections, records.megabytes())?;
     let mut clients = Clients::connect(&site.hosts, &server, cpus, job.connections, records)?;
     // On the server's own host: a yard is not measured with these.
     records.store(site.hosts.connect_from(&site.hosts.server, PORT, 1)?.remove(0), 0..job.keys)?;

@@ -124,6 +124,15 @@ impl Costs {
     /// # Errors
     /// When it lacks a constant: without root or memcached, `flowyard calibrate` cannot measure them.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
+        Self::with(profile, "fifo", "memcached_request_ns")
+    }
+
+    /// The costs in `profile` with threads of the kind `threads`, and the server's own work `request`.
+    pub(crate) fn with(
+        profile: &Profile,
+        threads: &str,
+        request: &str,
+    ) -> Result<Self, ProfileError> {
         let mut ways = [Ops::default(); 4];
         for (ops, way) in ways.iter_mut().zip(Way::ALL) {
             let get = |op: &str| profile.ns(&format!("tcp_{}_{op}_ns", way.name()));
@@ -135,14 +144,14 @@ impl Costs {
             nothing: profile.ns("tcp_nothing_ns")?,
             epoll: profile.ns("epoll_ns")?,
             event: profile.ns("epoll_event_ns")?,
-            wake_near: profile.ns("fifo_wake_near_ns")?,
-            wake_far: profile.ns("fifo_wake_far_ns")?,
-            switch: profile.ns("fifo_switch_ns")?,
+            wake_near: profile.ns(&format!("{threads}_wake_near_ns"))?,
+            wake_far: profile.ns(&format!("{threads}_wake_far_ns"))?,
+            switch: profile.ns(&format!("{threads}_switch_ns"))?,
             idle_exit: profile.ns("idle_exit_ns")?,
             ipi_send: profile.ns("rps_ipi_send_ns")?,
             ipi_take: profile.ns("rps_ipi_take_ns")?,
             ipi_flight: profile.ns("rps_ipi_flight_ns")?,
-            request: profile.ns("memcached_request_ns")?,
+            request: profile.ns(request)?,
         })
     }
 }

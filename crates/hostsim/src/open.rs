@@ -78,49 +78,38 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The constants of a profile that replace one of [`crate::closed::Costs`], and those that are added.
-    const NAMES: [&'static str; 11] = [
-        "fair_wake_near_ns",
-        "fair_wake_far_ns",
-        "fair_switch_ns",
-        "memcached_keys_ns",
-        "generator_ask_ns",
-        "generator_take_ns",
-        "generator_turn_ns",
-        "ppoll_ns",
-        "ppoll_armed_ns",
-        "ppoll_timer_ns",
-        "fair_slice_ns",
-    ];
-
     /// The costs in `profile`.
     ///
     /// # Errors
     /// When it lacks a constant: without root or memcached, `flowyard calibrate` cannot measure them, and profiles that
     /// were measured before there was this model lack some.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
-        let closed = crate::closed::Costs::of(profile)?;
-        let [near, far, switch, request, ask, take, turn, poll, armed, timer, slice] =
-            Self::NAMES.map(|name| profile.ns(name));
-        let host = crate::closed::Costs {
-            wake_near: near?,
-            wake_far: far?,
-            switch: switch?,
-            request: request?,
-            ..closed
-        };
-        let (ask, take, turn, poll) = (ask?, take?, turn?, poll?);
-        let (armed, timer, slice) = (armed?, timer?, slice?);
-        Ok(Self { host, ask, take, turn, poll, armed, timer, slice })
+        Ok(Self {
+            host: crate::closed::Costs::with(profile, "fair", "memcached_keys_ns")?,
+            ask: profile.ns("generator_ask_ns")?,
+            take: profile.ns("generator_take_ns")?,
+            turn: profile.ns("generator_turn_ns")?,
+            poll: profile.ns("ppoll_ns")?,
+            armed: profile.ns("ppoll_armed_ns")?,
+            timer: profile.ns("ppoll_timer_ns")?,
+            slice: profile.ns("fair_slice_ns")?,
+        })
     }
 
     /// The names of the constants of a profile that the model reads.
     pub fn names(profile: &Profile) -> impl Iterator<Item = &str> {
-        let shared = ["tcp_", "epoll_", "rps_ipi_", "idle_exit_"];
+        const GROUPS: [&str; 8] = [
+            "tcp_",
+            "epoll_",
+            "rps_ipi_",
+            "idle_exit_",
+            "fair_",
+            "ppoll_",
+            "generator_",
+            "memcached_keys_",
+        ];
         let names = profile.constants.keys().map(String::as_str);
-        names.filter(move |name| {
-            Self::NAMES.contains(name) || shared.iter().any(|group| name.starts_with(group))
-        })
+        names.filter(|name| GROUPS.iter().any(|group| name.starts_with(group)))
     }
 }
 
