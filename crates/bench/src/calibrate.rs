@@ -21,6 +21,12 @@ use flowyard_yard::{Clock, Span, Stages};
 use self::quiet::Look;
 use self::samples::Samples;
 use crate::live;
+use crate::live::memcached::Mix;
+use crate::live::threads::Policy;
+use crate::load;
+use crate::load::clients::THREADS;
+use crate::load::protocol::Records;
+use crate::memcached::{KEY, VALUE};
 use crate::rounds::{Case, Load, Round, Source};
 
 mod micro;
@@ -282,7 +288,7 @@ pub(crate) const FLOWS: u64 = 1100;
 const HOST_ROUNDS: usize = 7;
 
 /// Steps of each of them.
-const HOST_STEPS: usize = 3;
+const HOST_STEPS: usize = 4;
 
 /// One round of sockets, threads and memcached.
 fn host(
@@ -292,7 +298,7 @@ fn host(
     progress: &Progress<'_>,
 ) -> anyhow::Result<()> {
     progress.begin("real-time threads");
-    let [near, far, switch] = live::threads::measure(clock, basic.syscall)?;
+    let [near, far, switch] = live::threads::measure(clock, Policy::Fifo, basic.syscall)?;
     samples.add(
         "fifo_wake_near_ns",
         near,
@@ -326,11 +332,59 @@ fn host(
     progress.begin("requests to memcached");
     samples.add(
         "memcached_request_ns",
-        live::memcached::request(clock, basic.clock, switch, epoll)?,
+        live::memcached::request(clock, basic.clock, switch, epoll, None)?,
         "memcached's own processing of a request over a Unix socket, without system calls",
     );
+    progress.begin("an open loop");
+    open(samples, basic, clock, switch, epoll)
+}
+
+/// One round of what `flowyard bench memcached` has and the closed loop has not: ordinary threads, a generator that waits
+/// for times, and memcached with many keys.
+fn open(
+    samples: &mut Samples,
+    basic: &Basic,
+    clock: &Clock,
+    switch: f64,
+    epoll: [f64; 2],
+) -> anyhow::Result<()> {
+    let records = Records { keys: KEYS, key_bytes: KEY, value_bytes: VALUE };
+    let ask = "sleep and wake-up of an ordinary thread";
+    let [near, far, fair] = live::threads::measure(clock, Policy::Fair, basic.syscall)?;
+    let [poll, timer] = live::threads::polls(clock, basic.clock, switch)?;
+    let armed = live::threads::armed(clock)?;
+    let own = load::own::measure(records, SETS, CONNECTIONS / THREADS, clock)?;
+    let mix = Some(Mix { records, sets: SETS });
+    let keys = live::memcached::request(clock, basic.clock, switch, epoll, mix)?;
+    let slice = live::threads::slice(clock)?;
+    let of = |what: &str| format!("the generator of `flowyard bench memcached`: {what}");
+    for (name, ns, source) in [
+        ("fair_wake_near_ns", near, format!("{ask} on the same CPU, without the context switch")),
+        ("fair_wake_far_ns", far, format!("{ask} by another CPU, both CPUs busy")),
+        ("fair_switch_ns", fair, "context switch between two ordinary threads (sched_yield)".into()),
+        ("fair_slice_ns", slice, "time that an ordinary thread runs while another waits".into()),
+        ("ppoll_ns", poll, "ppoll on an epoll set without events, without waiting".into()),
+        ("ppoll_armed_ns", armed, "ppoll that an event ends before a timer: what it adds to sleep and wake-up".into()),
+        ("ppoll_timer_ns", timer, "ppoll that a timer ends, on the CPU that it interrupts".into()),
+        ("generator_ask_ns", own.ask, of("building a request, without system calls")),
+        ("generator_take_ns", own.take, of("checking an answer, without system calls")),
+        ("generator_turn_ns", own.turn, of("a turn of its loop without requests and system calls")),
+        (
+            "memcached_keys_ns",
+            keys,
+            "as memcached_request_ns, for random ones of 500,000 keys with 64 bytes, 1 of 31 stored"
+                .into(),
+        ),
+    ] {
+        samples.add(name, ns, &source);
+    }
     Ok(())
 }
+
+/// The load of `flowyard bench memcached` without options.
+const KEYS: u64 = 500_000;
+const SETS: f64 = 1.0 / 31.0;
+const CONNECTIONS: usize = 120;
 
 /// The model's stages, the step that each times, and the engine's stages that it consists of.
 const STAGES: [(&str, &str, &[Span]); 6] = [
@@ -364,7 +418,7 @@ mod tests {
         progress.begin("b");
         assert_eq!(*steps.borrow(), [("a".to_owned(), 0, 16), ("b".to_owned(), 1, 16)]);
         let all = |rounds| Progress::new(&watch, Wants { yard: true, host: true }, rounds).all;
-        assert_eq!((all(15), all(2)), (1 + 30 + 21, 1 + 4 + 6));
+        assert_eq!((all(15), all(2)), (1 + 30 + 28, 1 + 4 + 8));
     }
 
     /// Two processors with 1,000 ticks between two looks, of which others use `others`.

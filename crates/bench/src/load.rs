@@ -23,6 +23,7 @@ use rustix::fd::OwnedFd;
 use crate::latency::schedule::Schedule;
 
 pub(crate) mod clients;
+pub(crate) mod own;
 pub(crate) mod protocol;
 
 use protocol::{Asked, Protocol};
@@ -242,22 +243,38 @@ impl Run<'_> {
     }
 
     fn ask(&mut self, at: usize, due: Nanos) {
-        let conn = &mut self.conns[at];
-        self.tally.requests += 1;
-        self.tally.due += u64::from((self.plan.from..self.plan.until).contains(&due));
-        if conn.is_broken {
+        if self.conns[at].is_broken {
+            self.tally.requests += 1;
+            self.tally.due += u64::from(self.is_measured(due));
             self.tally.unanswered += 1;
             return;
         }
+        self.build(at, due);
+        let flushed = self.conns[at].flush();
+        self.record_sent(due);
+        if let Err(why) = flushed {
+            self.end(at, &why);
+        }
+    }
+
+    fn is_measured(&self, time: Nanos) -> bool {
+        (self.plan.from..self.plan.until).contains(&time)
+    }
+
+    /// Puts a request into the buffer of a connection.
+    fn build(&mut self, at: usize, due: Nanos) -> Asked {
+        self.tally.requests += 1;
+        self.tally.due += u64::from(self.is_measured(due));
+        let conn = &mut self.conns[at];
         let asked = self.plan.protocol.ask(&mut self.rng, &mut conn.output);
         self.tally.sets += u64::from(asked == Asked::Set);
         conn.asked.push_back((due, asked));
-        let flushed = conn.flush();
+        asked
+    }
+
+    fn record_sent(&mut self, due: Nanos) {
         if due >= self.plan.from {
             self.tally.lateness.record((self.clock)().saturating_sub(due), 1);
-        }
-        if let Err(why) = flushed {
-            self.end(at, &why);
         }
     }
 
@@ -270,7 +287,18 @@ impl Run<'_> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error).context("reading an answer"),
         }
+        let now = self.accept(at)?;
+        let is_next = self.schedule.is_none() && self.conns[at].asked.is_empty();
+        if is_next && now < self.plan.until {
+            self.ask(at, now);
+        }
+        Ok(())
+    }
+
+    /// Takes the answers that are complete in the buffer of a connection; returns the time.
+    fn accept(&mut self, at: usize) -> anyhow::Result<Nanos> {
         let now = (self.clock)();
+        let conn = &mut self.conns[at];
         let mut used = 0;
         while let Some((due, asked)) = conn.asked.front().copied() {
             let plan = self.plan;
@@ -293,11 +321,7 @@ impl Run<'_> {
             }
         }
         conn.input.drain(..used);
-        let is_next = self.schedule.is_none() && conn.asked.is_empty() && now < self.plan.until;
-        if is_next {
-            self.ask(at, now);
-        }
-        Ok(())
+        Ok(now)
     }
 
     fn end(&mut self, at: usize, why: &anyhow::Error) {

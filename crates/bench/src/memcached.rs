@@ -33,11 +33,13 @@ use crate::machine::Before;
 
 mod cpu;
 mod curve;
+mod model;
 mod site;
 
 pub use cpu::Cost;
 use cpu::{Meter, Used};
 pub use curve::{Curve, Point};
+pub use model::{Model, Predicted, PredictedPoint};
 use site::Site;
 
 /// What connects the hosts.
@@ -191,18 +193,16 @@ pub struct Results {
     pub others_share: f64,
     /// By way.
     pub ways: Vec<Curve>,
+    /// What the model of an open loop predicts for the same loads; null without a profile.
+    pub model: Option<Model>,
 }
 
 /// Length of a key, as in the models.
-const KEY: usize = 30;
+pub(crate) const KEY: usize = 30;
 /// Length of a value, as in the Flow Director paper.
-const VALUE: usize = 64;
+pub(crate) const VALUE: usize = 64;
 /// How long answers are waited for after the last request: retransmissions of TCP take seconds.
 const PATIENCE: Nanos = 20_000_000_000;
-/// Memory of memcached for a record, in bytes: more than its item and its place in the hash table.
-const RECORD: u64 = 400;
-/// Of the requests that are due, the share that must be answered in time.
-const ANSWERED: f64 = 0.95;
 
 /// One rate of one way in one round. The histograms, of a megabyte each, are summarized at once.
 struct Sample {
@@ -221,7 +221,6 @@ struct Sample {
 impl Sample {
     fn of(tally: &Tally, used: Used, limit: Duration) -> Self {
         let latency = tally.latency.finish();
-        let in_time = tally.answers as f64 >= ANSWERED * tally.due as f64;
         Self {
             requests: tally.requests,
             answered: tally.answered,
@@ -230,7 +229,13 @@ impl Sample {
             local_share: tally.local as f64 / tally.checked.max(1) as f64,
             sent_late_p99_ns: tally.lateness.finish().p99_ns,
             used,
-            holds: in_time && latency.mean_ns <= limit.as_nanos() as f64,
+            // The rule of the model.
+            holds: flowyard_hostsim::open::holds(
+                tally.answers,
+                tally.due,
+                latency.mean_ns,
+                limit.as_nanos() as Nanos,
+            ),
             latency,
         }
     }
@@ -240,6 +245,15 @@ impl Sample {
 struct Sweep {
     samples: Vec<Sample>,
     drops: BTreeMap<String, u64>,
+}
+
+impl Results {
+    /// These results beside what was predicted for them.
+    #[must_use]
+    pub fn beside(mut self, model: Option<Model>) -> Self {
+        self.model = model.map(|model| model.beside(&self.ways));
+        self
+    }
 }
 
 /// Measures all ways of `job`. `progress` is called after each rate with the number of those done and of all.
@@ -282,6 +296,7 @@ pub fn measure(
         sets_share: job.sets,
         others_share,
         ways: curves.map(|(way, sweeps)| Curve::of(*way, &job.rates, sweeps, job.time)).collect(),
+        model: None,
     })
 }
 
@@ -296,8 +311,7 @@ fn sweep(
     let cpus = cpus()?;
     let site = Site::new(way, job.program, cpus)?;
     let records = Records { keys: job.keys, key_bytes: KEY, value_bytes: VALUE };
-    let megabytes = 64 + job.keys * RECORD / 1_000_000;
-    let server = server(&site.hosts, cpus, job.connections, megabytes)?;
+    let server = server(&site.hosts, cpus, job.connections, records.megabytes())?;
     let mut clients = Clients::connect(&site.hosts, &server, cpus, job.connections, records)?;
     // On the server's own host: a yard is not measured with these.
     records.store(site.hosts.connect_from(&site.hosts.server, PORT, 1)?.remove(0), 0..job.keys)?;

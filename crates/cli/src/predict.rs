@@ -5,7 +5,7 @@
 //!                       └── each input times 0.5 and 2 ──> Sensitivity ─┴─> tables, page, JSON
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flowyard_adapter::Profile as Adapter;
@@ -156,6 +156,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     written
 }
 
+/// The profile in a file.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile, Stop> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        bad_input(format!("{file}: {error}; `flowyard calibrate --output {file}` writes a profile"))
+    })?;
+    Profile::parse(&file, &text).map_err(bad_input)
+}
+
 impl Args {
     /// Refuses options that the model does not have.
     fn check(&self) -> Result<(), Stop> {
@@ -182,14 +191,7 @@ impl Args {
     }
 
     fn given(&self) -> Result<Option<Profile>, Stop> {
-        let Some(path) = &self.profile else { return Ok(None) };
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            bad_input(format!(
-                "{file}: {error}; `flowyard calibrate --output {file}` writes a profile"
-            ))
-        })?;
-        Profile::parse(&file, &text).map(Some).map_err(bad_input)
+        self.profile.as_deref().map(read_profile).transpose()
     }
 
     fn case(&self) -> Result<Case, Stop> {

@@ -20,11 +20,11 @@ use flowyard_frame::Nanos;
 use crate::accounting::Accounting;
 use crate::profile::{Profile, ProfileError};
 
-mod run;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
-use run::{Event, Run};
+use run::{Host, Load, Run};
 
 /// The number of processors of the model.
 pub const CPUS: u16 = 2;
@@ -124,6 +124,15 @@ impl Costs {
     /// # Errors
     /// When it lacks a constant: without root or memcached, `flowyard calibrate` cannot measure them.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
+        Self::with(profile, "fifo", "memcached_request_ns")
+    }
+
+    /// The costs in `profile` with threads of the kind `threads`, and the server's own work `request`.
+    pub(crate) fn with(
+        profile: &Profile,
+        threads: &str,
+        request: &str,
+    ) -> Result<Self, ProfileError> {
         let mut ways = [Ops::default(); 4];
         for (ops, way) in ways.iter_mut().zip(Way::ALL) {
             let get = |op: &str| profile.ns(&format!("tcp_{}_{op}_ns", way.name()));
@@ -135,14 +144,14 @@ impl Costs {
             nothing: profile.ns("tcp_nothing_ns")?,
             epoll: profile.ns("epoll_ns")?,
             event: profile.ns("epoll_event_ns")?,
-            wake_near: profile.ns("fifo_wake_near_ns")?,
-            wake_far: profile.ns("fifo_wake_far_ns")?,
-            switch: profile.ns("fifo_switch_ns")?,
+            wake_near: profile.ns(&format!("{threads}_wake_near_ns"))?,
+            wake_far: profile.ns(&format!("{threads}_wake_far_ns"))?,
+            switch: profile.ns(&format!("{threads}_switch_ns"))?,
             idle_exit: profile.ns("idle_exit_ns")?,
             ipi_send: profile.ns("rps_ipi_send_ns")?,
             ipi_take: profile.ns("rps_ipi_take_ns")?,
             ipi_flight: profile.ns("rps_ipi_flight_ns")?,
-            request: profile.ns("memcached_request_ns")?,
+            request: profile.ns(request)?,
         })
     }
 }
@@ -203,7 +212,17 @@ impl Setup {
     /// Simulates the run. Without servers, clients or connections no request is answered.
     #[must_use]
     pub fn run(&self) -> Outcome {
-        let mut run = Run::new(self);
+        let host = Host {
+            costs: self.costs,
+            steering: self.steering,
+            servers: self.servers,
+            clients: self.clients,
+            connections: self.connections,
+            seed: self.seed,
+            slice: Nanos::MAX,
+            load: Load::Closed,
+        };
+        let mut run = Run::new(&host);
         let [warmup, measure] = self.time;
         let end = warmup.saturating_add(measure);
         let mut before = None;
@@ -213,22 +232,7 @@ impl Setup {
                 (run.stacks, run.local) = (0, 0);
                 run.cpus.iter_mut().for_each(|cpu| cpu.worked = 0);
             }
-            match event {
-                Event::Done(cpu, chunk) => run.done(cpu, chunk),
-                Event::Poke(cpu) => {
-                    let own = &run.cpus[usize::from(cpu)];
-                    if !own.busy && !own.in_softirq {
-                        run.next(cpu);
-                    }
-                }
-                Event::Arrive(cpu) => {
-                    let own = &run.cpus[usize::from(cpu)];
-                    let idle = if own.busy { 0 } else { self.costs.idle_exit };
-                    run.events.after(idle, Event::Soft(cpu));
-                }
-                Event::Soft(cpu) => run.begin_stack(cpu),
-                Event::Stack(cpu) => run.end_stack(cpu),
-            }
+            run.apply(event);
         }
         let answered = run.read - before.unwrap_or(run.read);
         let measure = measure.max(1) as f64;

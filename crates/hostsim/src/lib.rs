@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`server`] models that host with memcached as its application; [`closed`] models memcached with its
-//! clients on the same two processors; [`pipeline`] models the cores and queues of the engine (or of a load
+//! clients on the same two processors, and [`open`] the same under a load that does not wait for answers; [`pipeline`] models the cores and queues of the engine (or of a load
 //! balancer); [`forward`] models a host that forwards at line rate. [`paper`] computes the tables and figures of
 //! the papers with them, and [`predict`] curves for a machine that the user describes. Costs come from a [`Profile`]: measured by `flowyard calibrate`, or those of a
 //! machine of the papers, with the source of each number.
@@ -21,6 +21,7 @@ pub mod closed;
 pub mod events;
 pub mod forward;
 pub mod machine;
+pub mod open;
 pub mod paper;
 pub mod pipeline;
 pub mod predict;

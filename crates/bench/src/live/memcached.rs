@@ -26,6 +26,7 @@ use super::hosts::{FlowTable, Hosts, SERVER};
 use super::priority::{hurry, hurry_thread};
 use super::quiet::Others;
 use super::sockets::{ANSWER, ASK};
+use crate::load::protocol::{Asked, Protocol, Records};
 use crate::stats::median;
 
 const PORT: u16 = 11_211;
@@ -232,20 +233,52 @@ pub(crate) fn measure(
     Ok(Measured { rate, local_share: sum(1) / sum(2).max(1.0), others })
 }
 
+/// Random requests for stored records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    pub(crate) records: Records,
+    /// Share of requests that store a value.
+    pub(crate) sets: f64,
+}
+
+impl Mix {
+    /// Sends a request; returns the length of its answer.
+    fn ask(
+        self,
+        mut to: impl Write,
+        rng: &mut flowyard_testkit::Rng,
+        bytes: &mut Vec<u8>,
+    ) -> std::io::Result<usize> {
+        bytes.clear();
+        let protocol = Protocol::Memcached { records: self.records, sets: self.sets };
+        let asked = protocol.ask(rng, bytes);
+        to.write_all(bytes)?;
+        bytes.clear();
+        match asked {
+            Asked::Get(key) => self.records.got(key, bytes),
+            Asked::Set | Asked::Page => bytes.extend_from_slice(b"STORED\r\n"),
+        }
+        Ok(bytes.len())
+    }
+}
+
 /// Connections in a batch: the number of events that one `epoll_wait` of memcached returns.
 const BATCH: usize = 32;
 const BATCHES: usize = 100;
 
-/// Nanoseconds that memcached itself needs for a request, without its system calls. Requests are sent in
-/// batches over Unix sockets, to exclude the network, from a thread on memcached's own CPU.
+/// Nanoseconds that memcached itself needs for a request, without its system calls: for the same short key each time, or
+/// for the requests of `mix`. Requests are sent in batches over Unix sockets, to exclude the network, from a thread on
+/// memcached's own CPU.
 pub(crate) fn request(
     clock: &Clock,
     clock_ns: f64,
     switch_ns: f64,
     epoll: [f64; 2],
+    mix: Option<Mix>,
 ) -> anyhow::Result<f64> {
     let path = Socket(env::temp_dir().join(format!("flowyard-{}.sock", std::process::id())));
-    let arguments = ["-u", "root", "-s", &path.0.to_string_lossy()];
+    let megabytes = mix.map_or(64, |mix| mix.records.megabytes()).to_string();
+    let arguments = ["-u", "root", "-m", &megabytes, "-s", &path.0.to_string_lossy()];
     let server = Server::start(&arguments, 1)?;
     for _ in 0..200 {
         if path.0.exists() {
@@ -261,18 +294,29 @@ pub(crate) fn request(
         Ok(stream)
     };
     let mut streams = (0..BATCH).map(connect).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(Mix { records, .. }) = mix {
+        records.store(&mut streams[0], 0..records.keys)?;
+    }
     let run = || -> anyhow::Result<f64> {
         hurry(1)?;
-        let (mut times, mut answer) = (Vec::new(), [0; ANSWER]);
+        let mut rng = flowyard_testkit::Rng::new(1);
+        let (mut times, mut asks) = (Vec::new(), Vec::new());
+        let (mut answer, mut request) = (vec![0; ANSWER], Vec::new());
         for _ in 0..BATCHES {
+            asks.clear();
             for stream in &mut streams {
-                stream.write_all(ASK)?;
+                let length = match mix {
+                    None => stream.write_all(ASK).map(|()| ANSWER)?,
+                    Some(mix) => mix.ask(stream, &mut rng, &mut request)?,
+                };
+                asks.push(length);
             }
             // memcached runs next on this CPU, until it has nothing more to do.
             let began = clock();
             rustix::thread::sched_yield();
             times.push((clock() - began) as f64);
-            for stream in &mut streams {
+            for (stream, length) in streams.iter_mut().zip(&asks) {
+                answer.resize(*length, 0);
                 stream.read_exact(&mut answer)?;
             }
         }

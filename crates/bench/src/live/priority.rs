@@ -35,11 +35,20 @@ pub(crate) fn hurry(cpu: usize) -> anyhow::Result<()> {
     hurry_thread(rustix::thread::gettid(), cpu)
 }
 
-/// As [`hurry`], for another thread.
-pub(crate) fn hurry_thread(thread: rustix::process::Pid, cpu: usize) -> anyhow::Result<()> {
+/// Pins the calling thread to `cpu`, with the priority that it has.
+pub(crate) fn keep(cpu: usize) -> anyhow::Result<()> {
+    pin(rustix::thread::gettid(), cpu)
+}
+
+fn pin(thread: rustix::process::Pid, cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(Some(thread), &set)
-        .with_context(|| format!("cannot pin a thread to CPU {cpu}"))?;
+        .with_context(|| format!("cannot pin a thread to CPU {cpu}"))
+}
+
+/// As [`hurry`], for another thread.
+pub(crate) fn hurry_thread(thread: rustix::process::Pid, cpu: usize) -> anyhow::Result<()> {
+    pin(thread, cpu)?;
     set_real_time(thread, RealTime::Fifo).context("cannot give a thread real-time priority")
 }

@@ -23,7 +23,15 @@ pub(crate) struct Records {
 /// Requests that are stored before the answers to them are read: so few that these fit into a socket's buffer.
 const STORED: u64 = 512;
 
+/// Memory of memcached for a record, in bytes: more than its item and its place in the hash table.
+const RECORD: u64 = 400;
+
 impl Records {
+    /// Memory that memcached needs for the records, in megabytes.
+    pub(crate) const fn megabytes(self) -> u64 {
+        64 + self.keys * RECORD / 1_000_000
+    }
+
     /// Appends the text of a key.
     fn key(self, key: u64, out: &mut Vec<u8>) {
         const HEAD: &[u8] = b"key";

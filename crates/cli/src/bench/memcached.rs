@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use flowyard_bench::memcached::{Job, Point, Results, Way, measure, obstacle};
+use flowyard_bench::memcached::{Job, Model, Point, Results, Way, measure, obstacle};
 use flowyard_bench::steer::Spread;
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
 use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
+
+mod model;
 
 /// Name and version of the document.
 pub(crate) const SCHEMA: &str = "flowyard.bench-memcached/1";
@@ -22,6 +24,7 @@ Examples:
   flowyard bench memcached --quick
   flowyard bench memcached --rounds 5 --html memcached.html
   flowyard bench memcached --ways none,rfs,yard-atr --rates 20000,40000,60000 --json
+  flowyard calibrate --output here.toml && flowyard bench memcached --profile here.toml
 
 Clients and server are network namespaces that the command makes and removes; the machine's own interfaces are not used.
 It needs root, two CPUs, memcached, and the programs ip, unshare, nsenter, setpriv and ethtool. The times at which requests
@@ -65,6 +68,11 @@ pub(crate) struct Args {
     /// How requests reach the server [default: all]
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     ways: Vec<WayName>,
+
+    /// Costs of this machine, written by `flowyard calibrate` as root: print what the model predicts from them beside the
+    /// measured curves and walls of the kernel's ways
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
 
     /// Write one HTML page with plots
     #[arg(long, value_name = "FILE")]
@@ -126,6 +134,12 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let date = crate::clock::date();
     let job = Job { program: &program, date: &date, ..args.job()? };
     let file = OutFile::new(args.html.as_ref(), "page")?;
+    let profile = args.profile.as_deref().map(crate::predict::read_profile).transpose()?;
+    // Before the measurement, which is then alone on the CPUs.
+    let predict = |profile| Model::predict(profile, &job);
+    let model = profile.as_ref().map(predict).transpose().map_err(|error| {
+        bad_input(format!("--profile: {error}; run `flowyard calibrate` again, as root"))
+    })?;
     if let Some(why) = obstacle() {
         return Err(bad_input(format!("bench memcached: {why}")));
     }
@@ -138,7 +152,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let progress = |done: usize, of: usize| bar.at(done as u64, of as u64);
     let results = measure(&job, &crate::clock::new(), &progress);
     drop(bar);
-    let results = results.map_err(Stop::Failed)?;
+    let results = results.map_err(Stop::Failed)?.beside(model);
     let written = file.map_or(Ok(()), |file| file.write_page(&page(&results)));
     if args.json {
         output::json(SCHEMA, results)?;
@@ -206,6 +220,9 @@ fn spread(spread: Spread, unit: Unit) -> String {
 fn text(results: &Results) -> String {
     let (walls, all) = (walls(results).to_text(&style()), table(results).to_text(&style()));
     let mut text = format!("{walls}\n{all}\n{}\n", about(results));
+    if let Some(model) = &results.model {
+        text += &model::text(results, model);
+    }
     if let Some(note) = remark(results) {
         text += &format!("\nNote: {note}\n");
     }
@@ -358,6 +375,9 @@ fn page(results: &Results) -> Page {
         .section(Section::new("Walls").table(walls(results)).note(about(results)))
         .section(Section::new("Curves").plots(plots))
         .section(Section::new("All values").table(table(results)));
+    if let Some(model) = &results.model {
+        page = page.section(model::section(results, model));
+    }
     if let Some(note) = remark(results) {
         page = page.footnote(format!("Note: {note}"));
     }

@@ -7,13 +7,18 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     each_request_gets_its_answer_by_every_way,
+    the_model_is_beside_the_kernels_ways,
     without_memcached_nothing_is_measured,
     nothing_is_left_behind,
 }
 
-fn bench(args: &[&str], path: Option<&str>) -> Output {
+fn flowyard() -> Command {
     let built = env!("CARGO_BIN_EXE_flowyard").into();
-    let mut command = Command::new(std::env::var_os("FLOWYARD_BINARY").unwrap_or(built));
+    Command::new(std::env::var_os("FLOWYARD_BINARY").unwrap_or(built))
+}
+
+fn bench(args: &[&str], path: Option<&str>) -> Output {
+    let mut command = flowyard();
     command.args(["bench", "memcached", "--quick"]).args(args).stdin(Stdio::null());
     if let Some(path) = path {
         command.env("PATH", path);
@@ -61,6 +66,48 @@ fn each_request_gets_its_answer_by_every_way() {
             assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{point}");
             assert!((0.0..=1.0).contains(&median("local_share")), "{point}");
         }
+    }
+}
+
+/// `flowyard calibrate` measures every cost that the model reads. The model has the rates of the measurement, and the yard
+/// is not modelled. Whether they agree depends on the machine.
+fn the_model_is_beside_the_kernels_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("here.toml").display().to_string();
+    let args = ["calibrate", "--rounds", "1", "--time", "1ms", "--force", "--output", &profile];
+    let output = flowyard().args(args).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = measured(&["--ways", "rps,yard-hash", "--profile", &profile, "--latency", "1h"]);
+    let model = &document["model"];
+    let inputs = model["inputs"].as_array().unwrap();
+    let names: Vec<_> = inputs.iter().map(|input| input["name"].as_str().unwrap()).collect();
+    for name in ["here.fair_slice_ns", "here.ppoll_armed_ns", "here.memcached_keys_ns"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert_eq!(model["not_modelled"], serde_json::json!(["yard-hash"]));
+    let ways = model["ways"].as_array().unwrap();
+    assert_eq!((ways.len(), ways[0]["way"].as_str()), (1, Some("rps")));
+    let rates = |way: &Value| {
+        let points = way["points"].as_array().unwrap();
+        points.iter().map(|point| point["offered_rps"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(rates(&ways[0]), rates(&document["ways"][0]));
+    // Every rate holds at this limit, measured and predicted.
+    assert_eq!(ways[0]["wall_found"], false);
+    assert_eq!(ways[0]["overlaps"], true, "{document}");
+    let without = measured(&["--ways", "none", "--keys", "100"]);
+    assert!(without["model"].is_null());
+    // As text and as a page, with a sentence for each way.
+    let page = folder.path().join("page.html").display().to_string();
+    let ways = ["--ways", "none,tap-hash", "--keys", "100", "--latency", "1h"];
+    let output = bench(&[&ways[..], &["--profile", &profile, "--html", &page]].concat(), None);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for text in [text, std::fs::read_to_string(page).unwrap()] {
+        assert!(text.contains("The model beside the measurement"), "{text}");
+        assert!(text.contains("kernel, none: the measured wall, at least "), "{text}");
+        assert!(text.contains(" overlaps what the model predicts, at least "), "{text}");
+        assert!(text.contains("yard and TAP, hash: not modelled."), "{text}");
     }
 }
 

@@ -329,6 +329,7 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["memcached", "--sets", "101"], "0 to 100 percent"),
         (&["memcached", "--rates", "2000,1000"], "must ascend, but 1000 follows 2000"),
         (&["memcached", "--ways", "fast"], "yard-atr"),
+        (&["memcached", "--profile", "missing.toml"], "`flowyard calibrate --output missing.toml`"),
         (&["history", "nowhere.jsonl"], "--add"),
         (&["history", "Cargo.toml"], "line 1 is no entry"),
         (&["history", "new.jsonl", "--add", "nowhere.json"], "nowhere.json"),

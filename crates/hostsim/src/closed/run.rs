@@ -1,27 +1,58 @@
-//! The state of a run - processors, threads, connections - and the effect of each event.
+//! The state of a run - processors, threads, connections - and the effect of each event, with clients in a closed loop or
+//! with generators in an open one (`generator`); what the network stack does is in `softirq`.
 //!
 //! Softirq runs above the threads: the time it takes is added to the thread's chunk of work that it interrupts.
 
 use std::collections::VecDeque;
 
-use flowyard_adapter::linux::{CpuQueues, Rfs, RfsConfig, Rps, SlotIndex};
+use flowyard_adapter::linux::{Rfs, RfsConfig, Rps, SlotIndex};
 use flowyard_frame::{Nanos, Rng};
 
-use super::{CPUS, Ops, Setup, Steering, Way};
+use super::{CPUS, Costs, Ops, Steering, Way};
 use crate::events::Events;
+
+mod generator;
+mod softirq;
+
+pub(crate) use generator::{Generator, Load, Tally};
 
 /// The largest number of events that one `epoll_wait` returns (the initial array of libevent).
 const EPOLL_MAX: usize = 32;
+/// The largest number of requests of a connection that memcached answers at once (its option -R).
+const SERVE_MAX: usize = 20;
+
+/// What runs: two processors, each with clients and a server thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) costs: Costs,
+    pub(crate) steering: Steering,
+    /// Server threads, as [`super::Setup::servers`].
+    pub(crate) servers: u16,
+    /// Client threads on each processor that has clients.
+    pub(crate) clients: usize,
+    /// Connections of each client thread.
+    pub(crate) connections: usize,
+    pub(crate) seed: u64,
+    /// How long a thread runs while another waits for its processor.
+    pub(crate) slice: Nanos,
+    pub(crate) load: Load,
+}
 
 /// A piece of work of a thread, done without interruption by other threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Chunk {
+pub(crate) enum Chunk {
     /// A client sends a request on this connection.
     Ask(usize),
     /// The client interrupts the processor that has the frame in its backlog.
     Interrupt(usize),
-    /// A client reads the answer on this connection.
+    /// A client reads the answers on this connection.
     Take(usize),
+    /// A generator begins a turn of its loop.
+    Turn(usize),
+    /// A generator waits until a request is due or an answer has arrived.
+    Wait(usize),
+    /// A generator asks which connections have answers.
+    List(usize),
     /// The server calls `epoll_wait`, which finds nothing.
     Poll,
     /// The server calls `epoll_wait`, which returns events.
@@ -31,7 +62,7 @@ pub(super) enum Chunk {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A processor has finished its chunk.
     Done(u16, Chunk),
     /// A processor has a thread to run.
@@ -42,89 +73,94 @@ pub(super) enum Event {
     Soft(u16),
     /// A processor has run the stack for a frame of its backlog.
     Stack(u16),
+    /// The timer of a generator's wait, which may be over, expires.
+    Timer(usize, u64),
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cpu {
-    pub(super) busy: bool,
+pub(crate) struct Cpu {
+    busy: bool,
     /// The backlog: connections of requests that the stack is to process here, and whether each caused an
     /// interrupt.
     soft: VecDeque<(usize, bool)>,
     /// Whether it was interrupted for its backlog and has not found it empty since.
     polls: bool,
     /// Whether it is processing its backlog.
-    pub(super) in_softirq: bool,
+    in_softirq: bool,
     /// The time by which softirq delays the current chunk.
     stolen: Nanos,
     /// The runnable threads; the first one runs.
     runs: VecDeque<usize>,
     began: Nanos,
-    pub(super) worked: Nanos,
-    /// The thread that ran last, to count switches.
+    pub(crate) worked: Nanos,
+    /// The thread that ran last, to count switches, and since when.
     last: usize,
+    since: Nanos,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Conn {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conn {
     client: usize,
     server: usize,
     hash: u32,
-    /// The processor on which the stack processes the outstanding request.
+    /// The processor on which the stack processes the last request.
     stack: u16,
+    /// In an open loop: when its requests without an answer were due.
+    due: VecDeque<Nanos>,
+    /// Requests in the server's socket; requests that are being served; answers in the client's socket; answers that
+    /// are being read.
+    received: usize,
+    serving: usize,
+    answers: usize,
+    taking: usize,
+    /// Whether it is ready or named at its server, and at its client.
+    listed: [bool; 2],
 }
+
+/// Places of [`Conn::listed`].
+const AT_SERVER: usize = 0;
+const AT_CLIENT: usize = 1;
 
 /// A client or a server thread.
 #[derive(Clone, Debug)]
-pub(super) struct Thread {
+pub(crate) struct Thread {
     cpu: u16,
     asleep: bool,
     /// Of a client: its first connection.
     first: usize,
     /// Of a client: the connection of its outstanding request, and whether the answer has arrived.
-    pub(super) asked: Option<usize>,
+    pub(crate) asked: Option<usize>,
     answered: bool,
-    /// Of a server: connections with a request that `epoll_wait` has not returned yet.
+    /// Of a server or a generator: connections with a request or an answer that `epoll_wait` has not returned yet.
     ready: VecDeque<usize>,
-    /// Of a server: connections that the last `epoll_wait` returned and that are not served yet.
+    /// Of the same: connections that the last `epoll_wait` returned and that are not served yet.
     named: VecDeque<usize>,
+    /// Of a generator.
+    paced: generator::Paced,
 }
 
-pub(super) struct Run<'a> {
-    of: &'a Setup,
-    pub(super) events: Events<Event>,
-    pub(super) cpus: [Cpu; CPUS as usize],
-    pub(super) threads: Vec<Thread>,
+pub(crate) struct Run<'a> {
+    of: &'a Host,
+    pub(crate) events: Events<Event>,
+    pub(crate) cpus: [Cpu; CPUS as usize],
+    pub(crate) threads: Vec<Thread>,
     conns: Vec<Conn>,
     rng: Rng,
     rps: Rps,
     rfs: Option<Rfs>,
     heads: [u32; CPUS as usize],
     tails: [u32; CPUS as usize],
-    pub(super) asked: u64,
-    pub(super) read: u64,
+    pub(crate) asked: u64,
+    pub(crate) read: u64,
     /// In the measured time: requests processed by the stack, and those of them on the server's processor.
-    pub(super) stacks: u64,
-    pub(super) local: u64,
-}
-
-struct Backlogs([u32; CPUS as usize], [u32; CPUS as usize]);
-
-impl CpuQueues for Backlogs {
-    fn head(&self, cpu: u16) -> u32 {
-        self.0[usize::from(cpu)]
-    }
-
-    fn tail(&self, cpu: u16) -> u32 {
-        self.1[usize::from(cpu)]
-    }
-
-    fn online(&self, cpu: u16) -> bool {
-        cpu < CPUS
-    }
+    pub(crate) stacks: u64,
+    pub(crate) local: u64,
+    /// Of an open loop.
+    pub(crate) tally: Tally,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(of: &'a Setup) -> Self {
+    pub(crate) fn new(of: &'a Host) -> Self {
         let mut rng = Rng::new(of.seed);
         let cpus = usize::from(CPUS);
         let servers = usize::from(of.servers.min(CPUS));
@@ -136,6 +172,7 @@ impl<'a> Run<'a> {
             answered: false,
             ready: VecDeque::new(),
             named: VecDeque::new(),
+            paced: generator::Paced::default(),
         };
         // A single server is on the second processor. The clients follow, distributed round-robin.
         let mut threads: Vec<Thread> =
@@ -144,11 +181,13 @@ impl<'a> Run<'a> {
         let with_clients = servers.min(cpus);
         let clients = if of.connections == 0 { 0 } else { of.clients * with_clients };
         for n in 0..clients {
-            threads.push(thread(n % with_clients, conns.len()));
+            let mut client = thread(n % with_clients, conns.len());
+            client.paced = of.load.begin(of.seed, n);
+            threads.push(client);
             for _ in 0..of.connections {
                 let (client, server) = (threads.len() - 1, conns.len() % servers);
                 let hash = rng.bits() as u32;
-                conns.push(Conn { client, server, hash, stack: 0 });
+                conns.push(Conn { client, server, hash, ..Conn::default() });
             }
         }
         let rps = Rps { cpus: (0..CPUS).collect() };
@@ -186,7 +225,41 @@ impl<'a> Run<'a> {
             read,
             stacks,
             local,
+            tally: Tally::default(),
         }
+    }
+
+    /// Applies an event.
+    pub(crate) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Done(cpu, chunk) => self.done(cpu, chunk),
+            Event::Poke(cpu) => {
+                let own = &self.cpus[usize::from(cpu)];
+                if !own.busy && !own.in_softirq {
+                    self.next(cpu);
+                }
+            }
+            Event::Arrive(cpu) => {
+                let own = &self.cpus[usize::from(cpu)];
+                let idle = if own.busy { 0 } else { self.of.costs.idle_exit };
+                self.events.after(idle, Event::Soft(cpu));
+            }
+            Event::Soft(cpu) => self.begin_stack(cpu),
+            Event::Stack(cpu) => self.end_stack(cpu),
+            Event::Timer(thread, wait) => self.expire(thread, wait),
+        }
+    }
+
+    /// The time that each processor has worked.
+    pub(crate) fn worked(&self) -> [Nanos; CPUS as usize] {
+        std::array::from_fn(|cpu| self.cpus[cpu].worked)
+    }
+
+    /// Requests that the server has not answered, or whose answers are not read, counted where they are.
+    pub(crate) fn held(&self) -> u64 {
+        let backlogs: usize = self.cpus.iter().map(|cpu| cpu.soft.len()).sum();
+        let of = |conn: &Conn| conn.received + conn.serving + conn.answers + conn.taking;
+        (backlogs + self.conns.iter().map(of).sum::<usize>()) as u64
     }
 
     fn is_server(&self, thread: usize) -> bool {
@@ -224,68 +297,29 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The processor that the kernel chooses for a request of `conn` that was sent on `cpu`.
-    fn steer(&mut self, conn: usize, cpu: u16) -> u16 {
-        let hash = self.conns[conn].hash;
-        let mut backlogs = Backlogs(self.heads, self.tails);
-        let target = match (&mut self.rfs, self.of.steering) {
-            (Some(rfs), _) => rfs.receive(hash, 0, &mut backlogs),
-            (None, Steering::Rps) => self.rps.cpu(hash, &backlogs),
-            (None, _) => None,
-        };
-        target.unwrap_or(cpu)
-    }
-
-    /// Begins the stack's work for the next frame of the backlog, which delays the current chunk.
-    pub(super) fn begin_stack(&mut self, cpu: u16) {
-        let costs = self.of.costs;
-        let Some(&(conn, interrupted)) = self.cpus[usize::from(cpu)].soft.front() else { return };
-        let saved = if interrupted { 0 } else { costs.ipi_take };
-        let hop = self.ops(conn).hop.saturating_sub(saved);
-        let ns = (hop + self.wake_cost(self.conns[conn].server, cpu)).max(1);
-        let own = &mut self.cpus[usize::from(cpu)];
-        own.in_softirq = true;
-        if own.busy {
-            own.stolen += ns;
-        } else {
-            own.worked += ns;
-        }
-        self.events.after(ns, Event::Stack(cpu));
-    }
-
-    /// The stack has processed the first frame of the backlog.
-    pub(super) fn end_stack(&mut self, cpu: u16) {
-        let own = &mut self.cpus[usize::from(cpu)];
-        let frame = own.soft.pop_front();
-        (own.in_softirq, own.polls) = (!own.soft.is_empty(), !own.soft.is_empty());
-        let (more, busy) = (own.in_softirq, own.busy);
-        if let Some((conn, _)) = frame {
-            self.heads[usize::from(cpu)] = self.heads[usize::from(cpu)].wrapping_add(1);
-            self.deliver(conn, cpu);
-        }
-        if more {
-            self.begin_stack(cpu);
-        } else if !busy {
-            self.next(cpu);
-        }
-    }
-
     /// Begins the next chunk of `cpu`, that of its first runnable thread.
-    pub(super) fn next(&mut self, cpu: u16) {
-        let costs = self.of.costs;
+    fn next(&mut self, cpu: u16) {
+        let (Host { costs, slice, load, .. }, now) = (self.of, self.events.now());
         let own = &mut self.cpus[usize::from(cpu)];
         own.busy = true;
+        if own.runs.front() == Some(&own.last) && now - own.since >= *slice {
+            own.runs.rotate_left(1);
+            own.since = now;
+        }
         let (chunk, ns) = if let Some(&thread) = own.runs.front() {
-            let switch =
-                if std::mem::replace(&mut own.last, thread) == thread { 0 } else { costs.switch };
-            let (chunk, ns) =
-                if self.is_server(thread) { self.serve(thread) } else { self.client(thread, cpu) };
+            let is_same = std::mem::replace(&mut own.last, thread) == thread;
+            let switch = if is_same { 0 } else { costs.switch };
+            own.since = if is_same { own.since } else { now };
+            let (chunk, ns) = match (self.is_server(thread), load) {
+                (true, _) => self.serve(thread),
+                (false, Load::Closed) => self.client(thread, cpu),
+                (false, Load::Open(load)) => self.generate(load, thread, cpu),
+            };
             (chunk, switch + ns)
         } else {
             own.busy = false;
             return;
         };
-        let now = self.events.now();
         self.cpus[usize::from(cpu)].began = now;
         self.events.after(ns.max(1), Event::Done(cpu, chunk));
     }
@@ -295,6 +329,11 @@ impl<'a> Run<'a> {
         if let Some(conn) = self.threads[number].asked {
             return (Chunk::Take(conn), self.ops(conn).take);
         }
+        self.ask(number, cpu)
+    }
+
+    /// A client sends a request on one of its connections.
+    fn ask(&mut self, number: usize, cpu: u16) -> (Chunk, Nanos) {
         let conn = self.threads[number].first + self.rng.below(self.of.connections as u64) as usize;
         let stack = self.steer(conn, cpu);
         self.conns[conn].stack = stack;
@@ -315,7 +354,14 @@ impl<'a> Run<'a> {
             Some(&conn) => {
                 let ops = self.ops(conn);
                 let wake = self.wake_cost(self.conns[conn].client, own.cpu);
-                let ns = ops.read + costs.request + ops.answer + costs.nothing + wake;
+                let state = &mut self.conns[conn];
+                state.serving = state.received.min(SERVE_MAX);
+                state.received -= state.serving;
+                // memcached sends each answer on its own. A read that finds nothing is in the cost of a request, because
+                // the calibration subtracts one.
+                let requests =
+                    state.serving as Nanos * (costs.request + ops.answer + costs.nothing);
+                let ns = ops.read + requests + wake;
                 (Chunk::Serve(conn), ns)
             }
             None if own.ready.is_empty() => (Chunk::Poll, costs.epoll),
@@ -327,7 +373,7 @@ impl<'a> Run<'a> {
     }
 
     /// Applies the effect of a finished chunk and begins the next one.
-    pub(super) fn done(&mut self, cpu: u16, chunk: Chunk) {
+    fn done(&mut self, cpu: u16, chunk: Chunk) {
         let now = self.events.now();
         let own = &mut self.cpus[usize::from(cpu)];
         let stolen = std::mem::take(&mut own.stolen);
@@ -339,34 +385,25 @@ impl<'a> Run<'a> {
         match chunk {
             Chunk::Ask(conn) => {
                 self.asked += 1;
-                let (client, stack) = (self.conns[conn].client, self.conns[conn].stack);
+                let Conn { client, stack, .. } = self.conns[conn];
                 self.threads[client].asked = Some(conn);
                 if stack == cpu {
                     self.deliver(conn, cpu);
-                } else {
-                    self.tails[usize::from(stack)] = self.tails[usize::from(stack)].wrapping_add(1);
-                    let costs = self.of.costs;
-                    let other = &mut self.cpus[usize::from(stack)];
-                    let interrupts = !std::mem::replace(&mut other.polls, true);
-                    other.soft.push_back((conn, interrupts));
-                    if interrupts {
-                        let before = self.ops(conn).ask.saturating_sub(costs.ipi_send);
-                        let flight = costs.ipi_flight.saturating_sub(before);
-                        self.events.after(flight, Event::Arrive(stack));
-                        self.events
-                            .after(costs.ipi_send.max(1), Event::Done(cpu, Chunk::Interrupt(conn)));
-                        self.cpus[usize::from(cpu)].began = now;
-                        return;
-                    }
+                } else if self.hand_over(conn, stack) {
+                    self.events.after(
+                        self.of.costs.ipi_send.max(1),
+                        Event::Done(cpu, Chunk::Interrupt(conn)),
+                    );
+                    self.cpus[usize::from(cpu)].began = now;
+                    return;
                 }
                 self.wait(client, cpu);
             }
             Chunk::Interrupt(conn) => self.wait(self.conns[conn].client, cpu),
-            Chunk::Take(conn) => {
-                self.read += 1;
-                let client = &mut self.threads[self.conns[conn].client];
-                (client.asked, client.answered) = (None, false);
-            }
+            Chunk::Take(conn) => self.took(conn),
+            Chunk::Turn(thread) => self.turned(thread),
+            Chunk::Wait(thread) => self.waited(thread, cpu),
+            Chunk::List(thread) => self.listed(thread),
             Chunk::Poll | Chunk::Woken => {
                 let Some(&number) = self.cpus[usize::from(cpu)].runs.front() else { return };
                 let own = &mut self.threads[number];
@@ -377,22 +414,61 @@ impl<'a> Run<'a> {
                     self.sleep(number, cpu);
                 }
             }
-            Chunk::Serve(conn) => {
-                let Conn { client, server, hash, .. } = self.conns[conn];
-                if let Some(rfs) = &mut self.rfs {
-                    rfs.consume(hash, cpu);
-                }
-                self.threads[server].named.pop_front();
-                self.threads[client].answered = true;
-                self.wake(client);
-            }
+            Chunk::Serve(conn) => self.served(conn, cpu),
         }
         self.next(cpu);
     }
 
-    /// Lets a client sleep until its answer arrives, unless it has arrived already.
+    /// The server has answered what it read of a connection.
+    fn served(&mut self, conn: usize, cpu: u16) {
+        let state = &mut self.conns[conn];
+        let (client, server, hash) = (state.client, state.server, state.hash);
+        state.answers += std::mem::take(&mut state.serving);
+        state.listed[AT_SERVER] = state.received > 0;
+        let is_named = std::mem::replace(&mut state.listed[AT_CLIENT], true);
+        let has_more = state.received > 0;
+        if let Some(rfs) = &mut self.rfs {
+            rfs.consume(hash, cpu);
+        }
+        let own = &mut self.threads[server];
+        own.named.pop_front();
+        if has_more {
+            own.ready.push_back(conn);
+        }
+        let other = &mut self.threads[client];
+        other.answered = true;
+        if !is_named {
+            other.ready.push_back(conn);
+        }
+        self.wake(client);
+    }
+
+    /// A client has read the answers of a connection.
+    fn took(&mut self, conn: usize) {
+        let state = &mut self.conns[conn];
+        let client = &mut self.threads[state.client];
+        match self.of.load {
+            Load::Closed => {
+                self.read += 1;
+                state.answers = 0;
+                state.listed[AT_CLIENT] = false;
+                client.ready.clear();
+                (client.asked, client.answered) = (None, false);
+            }
+            Load::Open(_) => {
+                client.named.pop_front();
+                state.listed[AT_CLIENT] = state.answers > 0;
+                if state.answers > 0 {
+                    client.ready.push_back(conn);
+                }
+                self.record(conn);
+            }
+        }
+    }
+
+    /// Lets a client in a closed loop sleep until its answer arrives, unless it has arrived already.
     fn wait(&mut self, client: usize, cpu: u16) {
-        if !self.threads[client].answered {
+        if matches!(self.of.load, Load::Closed) && !self.threads[client].answered {
             self.sleep(client, cpu);
         }
     }
@@ -400,14 +476,5 @@ impl<'a> Run<'a> {
     fn sleep(&mut self, thread: usize, cpu: u16) {
         self.threads[thread].asleep = true;
         self.cpus[usize::from(cpu)].runs.retain(|&other| other != thread);
-    }
-
-    /// Puts a request into the server's socket.
-    fn deliver(&mut self, conn: usize, cpu: u16) {
-        let server = self.conns[conn].server;
-        self.stacks += 1;
-        self.local += u64::from(self.threads[server].cpu == cpu);
-        self.threads[server].ready.push_back(conn);
-        self.wake(server);
     }
 }
