@@ -22,9 +22,11 @@
 //! Thread-safety: used by one thread at a time.
 
 mod ring;
+mod seen;
 mod sys;
 
-pub use ring::{Fanout, Ring, Seen, Settings};
+pub use ring::{Fanout, Ring, Settings};
+pub use seen::Seen;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use libc::{SOL_PACKET, tpacket_req, tpacket2_hdr};
 
-use flowyard_wire::segment::Cut;
-use flowyard_wire::{Offload, Segment, offload};
+use flowyard_wire::Offload;
 
 use super::sys::Slots;
-use super::{CAPABILITY, address, packet_socket};
+use super::{CAPABILITY, Seen, address, packet_socket};
 use crate::live::sys::{self, Mapping};
 use crate::live::{Interface, OpenError};
 
@@ -78,24 +77,8 @@ enum Place {
     Long,
 }
 
-/// A frame in the ring.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// Its bytes, without the VLAN tag, which is stored separately. The first of them, if the rest waits.
-    data: &'a [u8],
-    /// The length of all of it.
-    whole: usize,
-    /// EtherType and tag.
-    vlan: Option<[u8; 4]>,
-    offload: Option<Offload>,
-    /// The length on the wire, including the VLAN tag.
-    pub wire_len: u32,
-    /// Whether the frame was truncated for lack of space.
-    pub is_cut: bool,
-}
-
 /// Length of the two MAC addresses, which precede the VLAN tag.
-const MACS: usize = 12;
+pub(super) const MACS: usize = 12;
 /// Length of the header that describes pending offloads (struct virtio_net_hdr).
 const VNET: usize = Offload::VIRTIO_LEN;
 /// The longest possible frame: many coalesced segments (64 KiB), and headers.
@@ -409,93 +392,4 @@ impl Found {
         wire_len: 0,
         is_cut: false,
     };
-}
-
-impl<'a> Seen<'a> {
-    /// A whole frame; `vlan` is its tag, if it is stored separately.
-    pub(crate) const fn whole(data: &'a [u8], vlan: Option<[u8; 4]>, offload: Offload) -> Self {
-        let wire_len = data.len() as u32 + if vlan.is_some() { 4 } else { 0 };
-        let whole = data.len();
-        Seen { data, whole, vlan, offload: Some(offload), wire_len, is_cut: false }
-    }
-
-    /// The same frame, of which all but the first `len` bytes wait.
-    pub(crate) fn shortened(self, len: usize) -> Self {
-        Self { data: &self.data[..self.data.len().min(len)], ..self }
-    }
-}
-
-impl Seen<'_> {
-    /// The segmentation of the frame: `Some(None)` if it need not be segmented, `Some(Some(cut))`
-    /// if the sender left segmentation to an adapter, `None` if it must be segmented but cannot be.
-    #[must_use]
-    pub fn cut(&self) -> Option<Option<Cut>> {
-        match self.offload? {
-            Offload { segment: Segment::None, .. } => Some(None),
-            offload => Cut::new(self.data, offload).ok().map(Some),
-        }
-    }
-
-    /// What is left to do to the frame, with its tag; `None` if it is to be dropped.
-    #[must_use]
-    pub fn offload(&self) -> Option<Offload> {
-        self.offload?.shifted(if self.vlan.is_some() { 4 } else { 0 })
-    }
-
-    /// The length of segment `n` of `cut`, or of the whole frame if `cut` is `None`.
-    #[must_use]
-    pub fn len(&self, cut: Option<&Cut>, n: usize) -> usize {
-        let tag = if self.vlan.is_some() { 4 } else { 0 };
-        tag + cut.map_or(self.whole, |cut| cut.len(n))
-    }
-
-    /// Whether the frame has no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.data.is_empty()
-    }
-
-    /// Whether only the first bytes are here, see [`Ring::gather`].
-    #[must_use]
-    pub const fn is_waiting(&self) -> bool {
-        self.data.len() < self.whole
-    }
-
-    /// Writes the frame, all of which is here, with its tag, and with what is left to do, into `out`, which must have the
-    /// length [`Seen::len`] of the whole frame.
-    pub fn write_whole(&self, out: &mut [u8]) {
-        let Some(vlan) = self.vlan else { return out.copy_from_slice(self.data) };
-        let (front, rest) = self.data.split_at(self.data.len().min(MACS));
-        let Some((to, more)) = out.split_at_mut_checked(MACS) else { return };
-        to.copy_from_slice(front);
-        if let Some((tag, plain)) = more.split_first_chunk_mut::<4>() {
-            *tag = vlan;
-            plain.copy_from_slice(rest);
-        }
-    }
-
-    /// Writes segment `n` of `cut`, or the whole frame if `cut` is `None`, as on the wire into
-    /// `out`, which must have the length [`Seen::len`].
-    pub fn write(&self, cut: Option<&Cut>, n: usize, out: &mut [u8]) {
-        // The VLAN tag is inserted last: the frame is written four bytes further on, and then the
-        // addresses are moved to the front.
-        let tag =
-            out.len().saturating_sub(self.len(cut, n) - if self.vlan.is_some() { 4 } else { 0 });
-        let plain = &mut out[tag..];
-        match cut {
-            Some(cut) => {
-                cut.write(self.data, n, plain);
-            }
-            None => {
-                plain.copy_from_slice(self.data);
-                if let Some(all) = self.offload.filter(|all| all.has(Offload::PARTIAL)) {
-                    offload::complete(plain, all);
-                }
-            }
-        }
-        if let Some(vlan) = self.vlan {
-            out.copy_within(4..4 + MACS, 0);
-            out[MACS..MACS + 4].copy_from_slice(&vlan);
-        }
-    }
 }

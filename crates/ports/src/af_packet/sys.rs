@@ -86,8 +86,8 @@ impl Slots {
 
 /// recvmsg(2) without waiting; returns the number of bytes written to `parts`, one after another.
 pub(super) fn receive(fd: &OwnedFd, parts: [&mut [u8]; 3]) -> io::Result<usize> {
-    let mut buffers = parts
-        .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+    let mut buffers =
+        parts.map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
     // SAFETY: all zero bytes are a valid message without name, buffers and control data.
     let mut message: libc::msghdr = unsafe { zeroed() };
     (message.msg_iov, message.msg_iovlen) = (buffers.as_mut_ptr(), buffers.len());

@@ -116,8 +116,18 @@ impl Ring {
     fn hand_on(&self, first: u64, run: usize, parked: u32, next: Option<&dyn Queue>) -> u32 {
         let Some(next) = next else { return parked };
         let mut batch = Batch::default();
-        // The committer has exclusive access to the done tickets at head, as a core has to its claim.
-        self.read(&Claim { first, len: run, each: None }, &mut batch);
+        if Lanes(parked) == Lanes::first(run) {
+            // The committer has exclusive access to the done tickets at head, as a core has to its claim.
+            self.read(&Claim { first, len: run, each: None }, &mut batch);
+        } else {
+            // The slots of tickets that were opened at once were never written.
+            for lane in Lanes(parked) {
+                // SAFETY: the frame was parked in the slot. Of its handles, that in `batch` is used.
+                unsafe { self.get(first + lane as u64, &mut batch, lane) };
+            }
+            batch.set_len(run);
+            batch.keys_in_pool = true;
+        }
         let left = next.enqueue(&mut batch, Lanes(parked)).0 & parked;
         for lane in Lanes(left) {
             // SAFETY: as for `read`. The handles that `next` left go back, so that of each frame

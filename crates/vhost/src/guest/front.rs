@@ -10,7 +10,9 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Agreed, Buffer, DriverRing, Ram};
-use crate::device::{EVENT_INDEX, IN_ORDER, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PACKED, PROTOCOL};
+use crate::device::{
+    EVENT_INDEX, IN_ORDER, INDIRECT, MERGEABLE, MODERN, MULTI_QUEUE, PACKED, PROTOCOL,
+};
 
 /// What an adapter is to be like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -163,37 +163,53 @@ impl<S: System> Packet<S> {
                 self.ring.gather();
                 continue;
             }
-            // A frame that must be segmented but cannot be is too long for any wire.
-            let Some(cut) = seen.cut() else {
-                got.too_long += 1;
-                self.ring.advance();
-                continue;
-            };
-            let segments = cut.as_ref().map_or(1, Cut::count);
-            while self.segment < segments && into.len() < LANES {
-                let len = seen.len(cut.as_ref(), self.segment);
-                let wire_len = if cut.is_some() { len as u32 } else { seen.wire_len };
-                let in_port = self.settings.number;
-                let meta = Meta { time: now, wire_len, in_port, ..Meta::default() };
-                match pool.take(len, meta) {
-                    Ok(mut frame) => {
-                        seen.write(cut.as_ref(), self.segment, pool.bytes_mut(&mut frame));
-                        if let Err(frame) = into.push(frame, FlowKey::ZERO) {
-                            pool.put(frame);
-                            return false;
-                        }
-                    }
-                    Err(NoBuffer::TooLong) => got.too_long += 1,
-                    Err(NoBuffer::Empty) => return false, // the frame stays in the ring
-                }
-                self.segment += 1;
-            }
-            if self.segment >= segments {
-                self.segment = 0;
-                self.ring.advance();
+            if !self.take_segments(into, pool, now, got) {
+                return false;
             }
         }
         false
+    }
+
+    /// Takes the ring's first frame, all of which is here, as on the wire: in segments, if it is to be cut. Returns whether
+    /// there was a buffer for each.
+    fn take_segments(
+        &mut self,
+        into: &mut Batch,
+        pool: &mut Pool,
+        now: Nanos,
+        got: &mut Received,
+    ) -> bool {
+        let Some(seen) = self.ring.peek() else { return true };
+        // A frame that must be segmented but cannot be is too long for any wire.
+        let Some(cut) = seen.cut() else {
+            got.too_long += 1;
+            self.ring.advance();
+            return true;
+        };
+        let segments = cut.as_ref().map_or(1, Cut::count);
+        while self.segment < segments && into.len() < LANES {
+            let len = seen.len(cut.as_ref(), self.segment);
+            let wire_len = if cut.is_some() { len as u32 } else { seen.wire_len };
+            let in_port = self.settings.number;
+            let meta = Meta { time: now, wire_len, in_port, ..Meta::default() };
+            match pool.take(len, meta) {
+                Ok(mut frame) => {
+                    seen.write(cut.as_ref(), self.segment, pool.bytes_mut(&mut frame));
+                    if let Err(frame) = into.push(frame, FlowKey::ZERO) {
+                        pool.put(frame);
+                        return false;
+                    }
+                }
+                Err(NoBuffer::TooLong) => got.too_long += 1,
+                Err(NoBuffer::Empty) => return false, // the frame stays in the ring
+            }
+            self.segment += 1;
+        }
+        if self.segment >= segments {
+            self.segment = 0;
+            self.ring.advance();
+        }
+        true
     }
 }
 

@@ -200,8 +200,7 @@ pub(super) fn rings(
         state.rings.insert(number, ring);
         numbers.push(number);
     }
-    let ring =
-        |number| WorldRing { world: world.clone(), number, first: None, is_gathered: false };
+    let ring = |number| WorldRing { world: world.clone(), number, first: None, is_gathered: false };
     Ok(numbers.into_iter().map(ring).collect())
 }
 
