@@ -165,8 +165,9 @@ pub struct Datapath {
     fronted: Option<Box<fronted::Fronted>>,
     /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
-    /// The calls of [`Datapath::count_if_due`] since a frame was noted, and when noted frames were counted.
+    /// The calls of [`Datapath::count_if_due`] since a frame was noted, when that was, and when noted frames were counted.
     quiet: u32,
+    noted_at: u64,
     counted: u64,
     /// Whether a lookup in the tables is cheap.
     is_light: bool,
@@ -208,6 +209,7 @@ impl Datapath {
             fronted: None,
             is_ready: false,
             quiet: 0,
+            noted_at: 0,
             counted: 0,
             is_light: false,
             splits: unfinished::Splits::new(settings.long_frames),

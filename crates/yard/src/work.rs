@@ -44,7 +44,7 @@ pub trait Work: Send {
 
     /// Sends frames of the work's own, such as neighbour solicitations: `send` takes a port and the
     /// bytes of a frame, and returns whether the frame could leave. Called once a tick; returns how
-    /// many frames left.
+    /// many frames left, or another number above 0 if the work has something to do in the next tick.
     fn speak(&mut self, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
         0
     }

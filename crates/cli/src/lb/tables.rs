@@ -82,14 +82,16 @@ pub(crate) fn routes(all: &[LbRoute]) -> Table {
 
 /// One row per node with which connections are synchronized.
 fn peers(sync: &LbSync) -> Table {
-    let LbSync { reported, stored, scanned, scan_s, .. } = sync;
+    let LbSync { reported, stored, scanned, scan_s, dropped_ends, closed, .. } = sync;
     let mut table = Table::new("Synchronization of connections")
         .column(Column::text("node"))
         .column(Column::text("to it"))
         .column(Column::text("from it"))
         .column(Column::number("sent").unit("reports"))
+        .column(Column::number("").unit("ends"))
         .column(Column::number("").unit("bytes"))
         .column(Column::number("received").unit("reports"))
+        .column(Column::number("").unit("ends"))
         .column(Column::number("").unit("bytes"));
     for peer in &sync.peers {
         let state = |is_up| if is_up { ("up", Tone::Good) } else { ("down", Tone::Bad) };
@@ -99,8 +101,10 @@ fn peers(sync: &LbSync) -> Table {
             Cell::new(to).tone(to_tone),
             Cell::new(from).tone(from_tone),
             Cell::new(num::exact(peer.sent)),
+            Cell::new(num::exact(peer.sent_ends)),
             Cell::new(Unit::Bytes.show(peer.sent_bytes as f64)),
             Cell::new(num::exact(peer.received)),
+            Cell::new(num::exact(peer.received_ends)),
             Cell::new(Unit::Bytes.show(peer.received_bytes as f64)),
         ]);
     }
@@ -108,6 +112,17 @@ fn peers(sync: &LbSync) -> Table {
     let table = errors.fold(table, |table, (address, error)| {
         table.note(format!("no session to {address}: {error}"))
     });
+    let table = match dropped_ends {
+        0 => table,
+        ends => table.note(format!(
+            "{} ends of connections were not sent, because too many were seen at once",
+            num::exact(*ends)
+        )),
+    };
+    let table = table.note(format!(
+        "{} connections of this node are closing because another node has seen the end of what the client sends",
+        num::exact(*closed),
+    ));
     table.note(format!(
         "{} connections of this node are reported, and {} of other nodes are stored; the last scan looked at {} in {:.1} ms",
         num::exact(*reported), num::exact(*stored), num::exact(*scanned), scan_s * 1e3,

@@ -48,7 +48,7 @@ impl Datapath {
             self.count_noted();
         }
         if !alive.is_empty() {
-            self.quiet = 0;
+            (self.quiet, self.noted_at) = (0, now);
         }
         let answered = Lanes(alive.0 | marked.0);
         self.mapping.hits(answered.count());

@@ -5,9 +5,9 @@
 //!                     └──count_noted──> path, counters of the flow, lookups of the table      two more, now and then
 //! ```
 //!
-//! Noted frames are counted when [`QUIET`] calls of [`Datapath::count_if_due`] have passed without a new one, so whatever a core
-//! has answered is counted when it becomes idle, and not between two batches; under load, [`LAG`] after the first was noted; and
-//! in any case before the paths or the entries change that they are noted for.
+//! Noted frames are counted when none was noted for [`PAUSE`], or for [`QUIET`] calls of [`Datapath::count_if_due`], so whatever
+//! a core has answered is counted when it becomes idle, and not between two batches; under load, [`LAG`] after the first was
+//! noted; and in any case before the paths or the entries change that they are noted for.
 //!
 //! Thread-safety: owned by one core.
 
@@ -16,21 +16,27 @@ use crate::mapping::Noted;
 
 /// How long a core that is never idle keeps frames noted, in nanoseconds.
 const LAG: u64 = 50_000_000;
-/// The calls of [`Datapath::count_if_due`] without a noted frame after which a core is idle. A core that is faster than its port
+/// How long no frame is noted if a core is idle, in nanoseconds. A core that is faster than its port
 /// has tens of such calls after every batch, and would count each frame alone.
+const PAUSE: u64 = 20_000;
+/// The number of calls of [`Datapath::count_if_due`] that say the same, for clocks that stand still.
 pub(super) const QUIET: u32 = 1024;
 /// Entries whose frames are counted together, so that their memory is fetched at the same time.
 const TOGETHER: usize = 32;
 
 impl Datapath {
-    /// Counts noted frames when it is time to. Called once a tick.
+    /// Counts noted frames when it is time to. Called once a tick. Returns whether some are still noted, so that a run does not
+    /// end, and a core does not sleep, before they are counted.
     #[inline]
-    pub fn count_if_due(&mut self, now: u64) {
-        if self.quiet >= QUIET || now.saturating_sub(self.counted) >= LAG {
+    pub fn count_if_due(&mut self, now: u64) -> bool {
+        let pause = now.saturating_sub(self.noted_at);
+        let is_idle = self.quiet >= QUIET || self.quiet > 0 && pause >= PAUSE;
+        if is_idle || now.saturating_sub(self.counted) >= LAG {
             (self.counted, self.quiet) = (now, 0);
             self.count_noted();
         }
         self.quiet += 1;
+        self.mapping.has_noted()
     }
 
     /// Counts all noted frames in their flows and tables.

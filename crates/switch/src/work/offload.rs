@@ -61,15 +61,15 @@ impl Switch {
         }
     }
 
-    /// Counts frames that were answered in front.
+    /// Counts frames that were answered in front. Returns 1 while some are not counted yet.
     pub(super) fn look_ahead(&mut self, now: Nanos) -> u32 {
-        self.datapath.count_if_due(now);
+        let has_noted = self.datapath.count_if_due(now);
         self.datapath.look_ahead(now);
         for moved in self.datapath.moved() {
             let of = (moved.seen.packets, moved.seen.bytes as usize);
             self.hub.count_all(moved.from, false, self.core, of, moved.seen.last);
             self.hub.count_all(moved.to, true, self.core, of, moved.seen.last);
         }
-        0
+        has_noted.into()
     }
 }

@@ -24,7 +24,9 @@ fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
 /// As [`busy`], and then the core is idle, so that all frames are counted.
 fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
     let to = busy(bed, port, sources);
-    (0..=QUIET).for_each(|_| bed.datapath.count_if_due(5));
+    for _ in 0..=QUIET {
+        bed.datapath.count_if_due(5);
+    }
     to
 }
 
@@ -83,22 +85,29 @@ fn frames_are_counted_when_the_core_is_idle_or_after_a_while_or_before_a_change(
             "also what is noted"
         );
     };
-    let now = 1_000_000_000;
+    let now = 5; // the time of `busy`
     bed.datapath.count_if_due(now);
     send(&mut bed, 3);
     bed.datapath.count_if_due(now + 1000);
     send(&mut bed, 6);
-    (0..QUIET).for_each(|_| bed.datapath.count_if_due(now + 2000));
+    for _ in 0..QUIET {
+        bed.datapath.count_if_due(now + 2000);
+    }
     send(&mut bed, 9);
-    (0..=QUIET).for_each(|_| bed.datapath.count_if_due(now + 3000));
+    for _ in 0..=QUIET {
+        bed.datapath.count_if_due(now + 3000);
+    }
     send(&mut bed, 3);
     bed.datapath.count_if_due(now + 4000);
     send(&mut bed, 6);
     bed.datapath.count_if_due(now + 60_000_000);
     send(&mut bed, 3);
+    bed.datapath.count_if_due(now + 60_001_000);
+    bed.datapath.count_if_due(now + 60_002_000);
+    send(&mut bed, 3); // a pause, by the clock of the core
     let other = [Oxm::exact(Field::EthType, 0x806)];
     bed.flow(2, 0, 5, &other, to(2));
-    assert_eq!(flow.counts[0].read(), (18, 1080, 5));
+    assert_eq!(flow.counts[0].read(), (21, 1260, 5));
     // A new entry, too: those of other flows may move.
     (0..2).for_each(|_| drop(front(&mut bed, 1, &[1, 2])));
     let before = flow.counts[0].read().0;

@@ -77,7 +77,9 @@ fn learn(bed: &mut Bed, sources: &[u8]) {
         }
         let (lanes, place) = (batch.lanes(), |number: u32| u16::try_from(number - 1).ok());
         bed.datapath.front(&mut batch, lanes, Arrival::by(1), &place, 5);
-        (0..=QUIET).for_each(|_| bed.datapath.count_if_due(5));
+        for _ in 0..=QUIET {
+            bed.datapath.count_if_due(5);
+        }
     }
 }
 
