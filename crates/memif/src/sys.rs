@@ -12,19 +12,11 @@ use std::sync::atomic::{AtomicU16, AtomicU64};
 use flowyard_mem::Access;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// The size of a huge page.
-const HUGE: usize = 2 << 20;
-/// Larger regions are not put into huge pages: that gives memory to all parts of them, also to those which the peer never uses.
-const HUGE_MOST: usize = 64 << 20;
-
-/// Mapped memory of a memfd. If it has at least the size of a huge page, it is in huge pages where the kernel has some: frames
-/// are spread over so much memory that each would need an entry of the processor's page tables that is in no cache.
+/// Mapped memory of a memfd.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
-    /// The addresses that were reserved, to align the mapping.
-    reserved: (NonNull<u8>, usize),
 }
 
 // SAFETY: plain memory that is not bound to a thread.
@@ -65,35 +57,16 @@ impl Region {
     }
 
     fn map(fd: &OwnedFd, len: usize) -> io::Result<Self> {
-        let is_huge = (HUGE..=HUGE_MOST).contains(&len);
-        let bytes = len.checked_add(if is_huge { HUGE } else { 0 });
-        let bytes = bytes.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let mapped = |base| match base {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            base => NonNull::new(base.cast::<u8>()).ok_or_else(io::Error::last_os_error),
-        };
         // SAFETY: a new mapping at an address chosen by the kernel affects no existing memory.
-        let start = mapped(unsafe {
-            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, kind, -1, 0)
-        })?;
-        let skip = if is_huge { start.as_ptr().align_offset(HUGE) } else { 0 };
-        // SAFETY: inside the reserved addresses, which have `HUGE` bytes more than the mapping.
-        let at = unsafe { start.as_ptr().add(skip) };
-        // SAFETY: replaces a part of the reserved addresses, which nothing else uses.
-        let base = mapped(unsafe {
-            let (protection, kind) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-            libc::mmap(at.cast(), len, protection, kind, fd.as_raw_fd(), 0)
-        });
-        let mut region = Self { base: start, len, reserved: (start, bytes) };
-        region.base = base?; // if it failed, dropping the region releases the addresses
-        if is_huge {
-            // SAFETY: inside the mapping. If the kernel refuses, it stays in small pages.
-            let _refused =
-                unsafe { libc::madvise(at.cast(), len & !(HUGE - 1), libc::MADV_COLLAPSE) };
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
         }
-        Ok(region)
+        let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, len })
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -157,8 +130,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let (start, bytes) = self.reserved;
-        // SAFETY: reserved in `map` with this length, which includes the mapping, and unmapped once.
-        unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+        // SAFETY: mapped in `map` with this length, and unmapped once.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

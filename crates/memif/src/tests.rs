@@ -424,23 +424,3 @@ proptest! {
         prop_assert!(copied[..10].iter().chain(&copied[10 + len..]).all(|byte| *byte == 0x11));
     }
 }
-
-/// A region that is put into huge pages is the same memory for both processes, to its last byte, which is in a small page.
-#[test]
-fn regions_of_several_huge_pages_are_shared_to_the_last_byte() {
-    let len = (5 << 20) + 24;
-    let (one, fd) = Region::create(len).unwrap();
-    assert!(
-        one.write(0, b"first") && one.write((2 << 20) - 2, b"page") && one.write(len - 4, b"last")
-    );
-    let other = Region::adopt(&fd, len as u64).unwrap();
-    let read = |at: usize| {
-        let mut bytes = [0; 4];
-        assert!(other.read(at, &mut bytes));
-        bytes
-    };
-    assert_eq!((&read(0), &read((2 << 20) - 2), &read(len - 4)), (b"firs", b"page", b"last"));
-    assert!(one.write(len - 8, b"also") && !one.write(len - 3, b"more"));
-    drop(one);
-    assert_eq!((&read(len - 8), &read(len - 4)), (b"also", b"last"));
-}
