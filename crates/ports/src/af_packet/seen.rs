@@ -67,7 +67,7 @@ impl Seen<'_> {
         self.data.is_empty()
     }
 
-    /// Whether only the first bytes are here, see [`Ring::gather`].
+    /// Whether only the first bytes are here, see [`super::Ring::gather`].
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.data.len() < self.whole
