@@ -22,7 +22,7 @@ use crate::profile::{Profile, ProfileError};
 
 pub(crate) mod run;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use run::{Host, Load, Run};
 

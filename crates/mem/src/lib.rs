@@ -59,8 +59,8 @@ pub fn prefetch_all(start: *const u8, bytes: usize, access: Access) {
 /// A full memory barrier: what this thread stored before is visible to other threads before it loads anything after. For memory
 /// that is shared with other processes; between threads of this program, use [`std::sync::atomic::fence`].
 ///
-/// That function becomes `mfence`, which also waits for all prefetches. A locked instruction orders loads and stores of normal
-/// memory as strictly, and does not wait for them.
+/// That function becomes `mfence`, which also orders stores that bypass the caches, and takes longer on many processors. A
+/// locked instruction orders loads and stores of normal memory as strictly. Linux and DPDK use one for the same purpose.
 #[inline]
 pub fn barrier() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use flowyard_mem::Access;
 
 use crate::memory::Memory;
-use crate::ring::{CHAIN, Chain, Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
+use crate::ring::{
+    CHAIN, Chain, Cursor, LONG_HEADER, Packed, Prefetcher, Ring, RingPlace, Rules, SHORT_HEADER,
+    Split,
+};
 use crate::violation::Violation;
 
 /// What became of a frame.
@@ -146,10 +149,10 @@ impl<R: Ring> Writer<R> {
         match common.memory.find(first.at) {
             Some((region, at, left)) if left >= total && first.len as usize >= total => {
                 let mapping = region.mapping();
-                if header == LONG {
+                if header == LONG_HEADER {
                     mapping.write_if_changed(at, long_header(1));
                 } else {
-                    mapping.write_if_changed(at, [0; SHORT]);
+                    mapping.write_if_changed(at, [0; SHORT_HEADER]);
                 }
                 mapping.write(at + header, frame);
             }
@@ -240,14 +243,10 @@ impl<R: Ring> Writer<R> {
     }
 }
 
-/// The bytes of a header of virtio-net, without and with the number of chains.
-const SHORT: usize = 10;
-const LONG: usize = 12;
-
 /// The header of virtio-net, without offloads, of a frame in `chains` chains of buffers.
 #[inline]
-fn long_header(chains: u16) -> [u8; LONG] {
-    let mut bytes = [0; LONG];
-    bytes[SHORT..].copy_from_slice(&chains.to_le_bytes());
+fn long_header(chains: u16) -> [u8; LONG_HEADER] {
+    let mut bytes = [0; LONG_HEADER];
+    bytes[SHORT_HEADER..].copy_from_slice(&chains.to_le_bytes());
     bytes
 }

@@ -1,10 +1,11 @@
 use super::*;
 
-fn setup(steering: Steering) -> Setup {
+/// Costs of a plausible machine.
+pub(crate) fn costs() -> Costs {
     let near = Ops { ask: 4000, hop: 0, read: 300, answer: 4000, take: 300 };
     let far = Ops { ask: 5000, answer: 5000, ..near };
     let hop = Ops { ask: 2000, hop: 4000, ..far };
-    let costs = Costs {
+    Costs {
         ways: [near, far, hop, hop],
         nothing: 100,
         epoll: 200,
@@ -17,7 +18,11 @@ fn setup(steering: Steering) -> Setup {
         ipi_take: 0,
         ipi_flight: 1000,
         request: 1000,
-    };
+    }
+}
+
+fn setup(steering: Steering) -> Setup {
+    let costs = costs();
     let (servers, clients, connections) = (2, 8, 8);
     Setup { costs, steering, servers, clients, connections, seed: 1, time: [2_000_000, 30_000_000] }
 }

@@ -1,27 +1,11 @@
 use super::*;
-use crate::closed::Ops;
 
 const MS: Nanos = 1_000_000;
 const STEERINGS: [Steering; 3] = [Steering::None, Steering::Rps, Steering::Rfs];
 
 fn costs() -> Costs {
-    let near = Ops { ask: 4000, hop: 0, read: 300, answer: 4000, take: 300 };
-    let far = Ops { ask: 5000, answer: 5000, ..near };
-    let hop = Ops { ask: 2000, hop: 4000, ..far };
-    let host = crate::closed::Costs {
-        ways: [near, far, hop, hop],
-        nothing: 100,
-        epoll: 200,
-        event: 100,
-        wake_near: 500,
-        wake_far: 800,
-        switch: 400,
-        idle_exit: 2000,
-        ipi_send: 500,
-        ipi_take: 700,
-        ipi_flight: 1000,
-        request: 1000,
-    };
+    let costs = crate::closed::tests::costs();
+    let host = crate::closed::Costs { ipi_send: 500, ipi_take: 700, ..costs };
     Costs {
         host,
         ask: 150,

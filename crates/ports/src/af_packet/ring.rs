@@ -266,7 +266,7 @@ impl Ring {
             None => Ok(0),
         };
         let got = got.unwrap_or(0).checked_sub(VNET);
-        let header = match (got, ethernet) {
+        let header: Option<[u8; ETHERNET]> = match (got, ethernet) {
             _ if out.len() != found.whole + tag => None,
             (Some(got), Some(header)) if got + ETHERNET == found.whole => Some(header),
             (Some(got), Some(_)) if got == found.whole => {
@@ -283,7 +283,6 @@ impl Ring {
             self.found = Some(Found { place: Place::Slot, is_cut: true, ..*found });
             return false;
         };
-        let header: [u8; ETHERNET] = header;
         out[..MACS].copy_from_slice(&header[..MACS]);
         out[MACS..MACS + tag].copy_from_slice(found.vlan.as_ref().map_or(&[], |tag| &tag[..]));
         out[MACS + tag..behind].copy_from_slice(&header[MACS..]);

@@ -28,6 +28,9 @@ pub(crate) const CHAIN: u16 = 256;
 /// How many entries ahead of their use buffers are prefetched. Descriptors are prefetched twice as far ahead, because they name
 /// the buffers.
 const AHEAD: u16 = 16;
+/// The bytes of the header of virtio-net, without and with the number of chains.
+pub(crate) const SHORT_HEADER: usize = 10;
+pub(crate) const LONG_HEADER: usize = 12;
 /// The most entries of a ring.
 const LONGEST: u32 = 32_768;
 
@@ -56,7 +59,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// The bytes of the header in front of a frame.
     pub(crate) const fn header(self) -> usize {
-        if self.mergeable || self.modern { 12 } else { 10 }
+        if self.mergeable || self.modern { LONG_HEADER } else { SHORT_HEADER }
     }
 }
 
@@ -119,13 +122,13 @@ impl Cursor {
         (self.0 >> 16) as u16
     }
 
-    /// The same position with another number of entries.
+    /// The same position, from which `ahead` entries are available.
     #[inline]
     pub(crate) const fn with_ahead(self, ahead: u16) -> Self {
         Self::new(self.at(), ahead)
     }
 
-    /// The position `at`, which is behind `entries` of these entries.
+    /// The cursor after it has passed `entries` entries; `at` is the position that follows them.
     #[inline]
     const fn moved(self, at: u16, entries: u16) -> Self {
         Self::new(at, self.ahead().saturating_sub(entries))

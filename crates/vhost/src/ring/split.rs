@@ -108,7 +108,7 @@ impl Ring for Split {
         }
         *cursor = cursor.with_ahead(ahead);
         if ahead > 0 {
-            // Of the index that `show` will store; the guest reads it all the time.
+            // The line of the used index, which `show` will store. The guest polls it, so it is in the guest's cache.
             self.used.prefetch(1, Access::Write);
         }
         Ok(())

@@ -146,7 +146,7 @@ impl<S: System> Packet<S> {
                     Ok(mut frame) => {
                         if !self.ring.write_whole(pool.bytes_mut(&mut frame)) {
                             pool.put(frame);
-                            continue; // what is left of it is cut
+                            continue; // the kernel lost the rest: the frame is an overrun
                         }
                         self.ring.advance();
                         if let Err(frame) = into.push(frame, FlowKey::ZERO) {
