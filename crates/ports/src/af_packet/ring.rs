@@ -42,7 +42,7 @@ pub struct Ring {
     slots: Slots,
     /// The slot to read next.
     slot: usize,
-    /// The frame that [`Ring::peek`] found in it.
+    /// The frame that [`Ring::peek_start`] found in it.
     found: Option<Found>,
     /// The frame, if it is longer than its slot.
     long: Box<[u8]>,
@@ -207,9 +207,19 @@ impl Ring {
         Ok(())
     }
 
-    /// The next frame, if one was received.
+    /// The next frame, if one was received, with all of its bytes.
     #[inline]
     pub fn peek(&mut self) -> Option<Seen<'_>> {
+        if self.peek_start()?.is_waiting() {
+            self.gather();
+        }
+        self.peek_start()
+    }
+
+    /// The next frame, if one was received. Of a frame that is longer than its slot, it has the first bytes only
+    /// ([`Seen::is_waiting`]), until [`Ring::gather`].
+    #[inline]
+    pub fn peek_start(&mut self) -> Option<Seen<'_>> {
         if self.found.is_none() {
             let header = self.slots.open(self.slot)?;
             // A slot with invalid offsets is treated as an empty frame.
@@ -225,17 +235,17 @@ impl Ring {
         Some(Seen { data: data.unwrap_or(&[]), whole, vlan, offload, wire_len, is_cut })
     }
 
-    /// Writes the frame that [`Ring::peek`] returned, with its tag, and with what is left to do, into `out`, which must have
+    /// Writes the frame that [`Ring::peek_start`] returned, with its tag, and with what is left to do, into `out`, which must have
     /// the length [`Seen::len`] of the whole frame. A frame that waits in the socket is received right there. Returns whether
     /// it could be received; if not, it is cut from now on.
     pub fn write_whole(&mut self, out: &mut [u8]) -> bool {
         match self.found {
             Some(found) if found.place == Place::Socket => self.receive_into(&found, out),
-            _ => self.peek().map(|seen| seen.write_whole(out)).is_some(),
+            _ => self.peek_start().map(|seen| seen.write_whole(out)).is_some(),
         }
     }
 
-    /// Receives the frame that [`Ring::peek`] returned, if it waits in the socket, so that all of its bytes can be seen.
+    /// Receives the frame that [`Ring::peek_start`] returned, if it waits in the socket, so that all of its bytes can be seen.
     #[cold]
     pub fn gather(&mut self) {
         let Some(found) = self.found.filter(|found| found.place == Place::Socket) else { return };
@@ -280,7 +290,9 @@ impl Ring {
         };
         let Some(header) = header else {
             // The socket had another frame or none, so the rest is lost.
-            self.found = Some(Found { place: Place::Slot, is_cut: true, ..*found });
+            if let Some(found) = &mut self.found {
+                (found.place, found.whole, found.is_cut) = (Place::Slot, found.len, true);
+            }
             return false;
         };
         out[..MACS].copy_from_slice(&header[..MACS]);

@@ -123,7 +123,8 @@ pub(super) type Silencer = Box<dyn FnOnce() -> u32 + Send>;
 /// The receiving half of an AF_PACKET port.
 pub(super) trait Ring: Send {
     fn is_bound(&self, index: u32) -> bool;
-    fn peek(&mut self) -> Option<Seen<'_>>;
+    /// The next frame, or its first bytes while the rest waits.
+    fn peek_start(&mut self) -> Option<Seen<'_>>;
     /// Writes the whole frame with its tag; returns whether the kernel had all of it.
     fn write_whole(&mut self, out: &mut [u8]) -> bool;
     /// Receives the rest of a frame that is waiting.

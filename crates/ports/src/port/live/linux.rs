@@ -145,8 +145,8 @@ impl calls::Ring for af_packet::Ring {
     }
 
     #[inline]
-    fn peek(&mut self) -> Option<Seen<'_>> {
-        Self::peek(self)
+    fn peek_start(&mut self) -> Option<Seen<'_>> {
+        Self::peek_start(self)
     }
 
     #[inline]

@@ -84,7 +84,7 @@ impl<S: System> Packet<S> {
             sender.clear();
         }
         // The frames in the old ring come first.
-        if monitor.fresh().is_some() && ring.peek().is_none() {
+        if monitor.fresh().is_some() && ring.peek_start().is_none() {
             self.reopen();
         }
     }
@@ -97,7 +97,7 @@ impl<S: System> Packet<S> {
         let Some(interface) = self.monitor.fresh() else { return };
         let opened = system.sender(interface, bypass, carries).and_then(|sender| {
             let open = |_none| system.rings(interface, rings, settings);
-            let holds = |ring: &mut S::Ring| ring.peek().is_some();
+            let holds = |ring: &mut S::Ring| ring.peek_start().is_some();
             let taken = parts.take((at, self.life), interface, open, Ring::silencer, holds)?;
             Ok((sender, taken))
         });
@@ -116,7 +116,7 @@ impl<S: System> Packet<S> {
             if self.is_paused && self.segment == 0 && self.ring.position().is_some() {
                 return true;
             }
-            let Some(seen) = self.ring.peek() else { return true };
+            let Some(seen) = self.ring.peek_start() else { return true };
             if seen.is_empty() || seen.is_cut {
                 got.empty += u32::from(seen.is_empty());
                 got.overrun += u32::from(!seen.is_empty());
@@ -179,7 +179,7 @@ impl<S: System> Packet<S> {
         now: Nanos,
         got: &mut Received,
     ) -> bool {
-        let Some(seen) = self.ring.peek() else { return true };
+        let Some(seen) = self.ring.peek_start() else { return true };
         // A frame that must be segmented but cannot be is too long for any wire.
         let Some(cut) = seen.cut() else {
             got.too_long += 1;

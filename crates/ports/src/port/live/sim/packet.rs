@@ -234,7 +234,7 @@ impl calls::Ring for WorldRing {
         state.call().is_err() || is_bound(&state, state.rings[&self.number].on, index)
     }
 
-    fn peek(&mut self) -> Option<Seen<'_>> {
+    fn peek_start(&mut self) -> Option<Seen<'_>> {
         if self.first.is_none() {
             let mut state = self.world.state();
             self.first = state.rings.get_mut(&self.number)?.frames.pop_front();
