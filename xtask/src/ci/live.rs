@@ -41,7 +41,17 @@ impl Ci {
         say(&format!("started beside the next steps: {}", steps.join(", ")));
         self.live = Some(Beside { process: command.spawn()?, log });
         self.has_run_live = true;
+        yield_processors();
         Ok(())
+    }
+}
+
+/// Lowers the priority of this process and of the steps that follow. A live test waits most of the time, but its programs
+/// have to answer while compilers use all processors.
+fn yield_processors() {
+    let id = std::process::id().to_string();
+    if !shell::succeeds(Command::new("renice").args(["-n", "15", "-p", &id])) {
+        say("the priority of the next steps was not lowered: renice failed");
     }
 }
 
