@@ -30,6 +30,8 @@ pub struct Receiver {
     next: u16,
     /// The first slot that has no frame yet, as `begin` saw it.
     end: u16,
+    /// The first slot whose bytes are not on their way yet.
+    fetched: u16,
     /// Client: the first slot that the server may not fill yet.
     given: u16,
 }
@@ -37,12 +39,12 @@ pub struct Receiver {
 impl Receiver {
     pub(crate) fn new(ring: Ring, buffers: Buffers) -> Self {
         ring.set_polled(true);
-        let mut new = Self { ring, buffers, next: 0, end: 0, given: 0 };
+        let mut new = Self { ring, buffers, next: 0, end: 0, fetched: 0, given: 0 };
         match new.buffers {
             // The slots from before are not ours: the client begins with an empty ring.
             Buffers::Named(_) => {
                 let tail = new.ring.tail().load(Ordering::Acquire);
-                (new.next, new.end) = (tail, tail);
+                (new.next, new.end, new.fetched) = (tail, tail, tail);
             }
             Buffers::Own { .. } => new.give(),
         }
@@ -67,6 +69,10 @@ impl Receiver {
             Buffers::Named(_) => self.ring.head(),
             Buffers::Own { .. } => self.ring.tail(),
         };
+        // The index and the first descriptors come from the other side's cache. They are waited for together.
+        for ahead in (0..AHEAD).step_by(4) {
+            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Read);
+        }
         // Acquire: makes visible what the peer wrote before it advanced the index.
         self.end = index.load(Ordering::Acquire);
         let waiting = self.end.wrapping_sub(self.next);
@@ -74,22 +80,27 @@ impl Receiver {
             let size = self.ring.size;
             return violation(format!("{waiting} slots of a ring with {size} have frames"));
         }
-        for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Read);
-        }
-        for ahead in 0..AHEAD.min(waiting) {
-            self.prefetch(self.next.wrapping_add(ahead));
-        }
+        self.fetch();
         Ok(waiting)
     }
 
-    /// Asks for the bytes of the frame in slot `at`, if there is one.
+    /// Asks for the bytes of the next frames, as far as that has not been done.
     #[inline]
-    fn prefetch(&self, at: u16) {
-        if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
-            self.ring.prefetch(at.wrapping_add(AHEAD), Access::Read);
+    fn fetch(&mut self) {
+        let limit = AHEAD.min(self.end.wrapping_sub(self.next));
+        // A frame in several buffers can be read beyond what was asked for.
+        let mut ahead = self.fetched.wrapping_sub(self.next);
+        ahead = if ahead > AHEAD { 0 } else { ahead };
+        while ahead < limit {
+            let at = self.next.wrapping_add(ahead);
+            let later = at.wrapping_add(AHEAD);
+            if later.is_multiple_of(4) {
+                self.ring.prefetch(later, Access::Read);
+            }
             self.buffers.prefetch(at, self.ring.descriptor(at), Access::Read);
+            ahead += 1;
         }
+        self.fetched = self.next.wrapping_add(ahead);
     }
 
     /// Copies the next frame to `to`; `None` if there is none.
@@ -120,7 +131,7 @@ impl Receiver {
             }
         }
         self.next = at;
-        self.prefetch(at.wrapping_add(AHEAD - 1));
+        self.fetch();
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

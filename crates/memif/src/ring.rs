@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use flowyard_mem::Access;
 
-use crate::sys::Region;
+use crate::sys::{Pairs, Region};
 
 pub(crate) const COOKIE: u32 = 0x03E3_1F20;
 const DESCRIPTORS: usize = 128;
@@ -42,6 +42,7 @@ pub(crate) struct Descriptor {
 pub(crate) struct Ring {
     region: Arc<Region>,
     at: usize,
+    descriptors: Pairs,
     pub(crate) size: u16,
 }
 
@@ -57,13 +58,14 @@ impl Ring {
             return violation(format!("a ring of 2^{log2} descriptors is not possible"));
         }
         let size = 1_u16 << log2;
-        if !at.is_multiple_of(8) || !region.has(at, bytes(usize::from(size))) {
-            return violation(format!(
+        let end = at.checked_add(DESCRIPTORS);
+        match end.and_then(|place| Pairs::new(Arc::clone(&region), place, log2)) {
+            Some(descriptors) => Ok(Self { region, at, descriptors, size }),
+            None => violation(format!(
                 "a ring at {at} with {size} descriptors does not lie in its region of {} bytes, or is not aligned",
                 region.len()
-            ));
+            )),
         }
-        Ok(Self { region, at, size })
     }
 
     /// Writes the header of an empty ring.
@@ -99,17 +101,11 @@ impl Ring {
         self.flags().load(Ordering::Relaxed) & POLLED == 0
     }
 
-    #[inline]
-    fn place(&self, number: u16) -> usize {
-        self.at + DESCRIPTORS + DESCRIPTOR * usize::from(number & (self.size - 1))
-    }
-
     /// The descriptor of the slot with this number, as it is now.
     #[inline]
     pub(crate) fn descriptor(&self, number: u16) -> Descriptor {
-        let at = self.place(number);
-        let first = self.region.u64(at).load(Ordering::Relaxed);
-        let second = self.region.u64(at + 8).load(Ordering::Relaxed);
+        let [first, second] = self.descriptors.get(number);
+        let (first, second) = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
         Descriptor {
             flags: first as u16,
             region: (first >> 16) as u16,
@@ -121,14 +117,14 @@ impl Ring {
     /// Prefetches the cache line of a descriptor, which four descriptors share.
     #[inline]
     pub(crate) fn prefetch(&self, number: u16, access: Access) {
-        self.region.prefetch(self.place(number), access);
+        flowyard_mem::prefetch(self.descriptors.get(number), access);
     }
 
     #[inline]
     pub(crate) fn set_descriptor(&self, number: u16, d: Descriptor) {
-        let at = self.place(number);
-        let first = u64::from(d.flags) | u64::from(d.region) << 16 | u64::from(d.length) << 32;
-        self.region.u64(at).store(first, Ordering::Relaxed);
-        self.region.u64(at + 8).store(u64::from(d.offset), Ordering::Relaxed);
+        let [first, second] = self.descriptors.get(number);
+        let word = u64::from(d.flags) | u64::from(d.region) << 16 | u64::from(d.length) << 32;
+        first.store(word, Ordering::Relaxed);
+        second.store(u64::from(d.offset), Ordering::Relaxed);
     }
 }

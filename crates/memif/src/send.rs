@@ -30,6 +30,8 @@ pub struct Sender {
     next: u16,
     /// The first slot that may not be filled, as `begin` saw it.
     end: u16,
+    /// The first slot whose buffer is not on its way yet.
+    fetched: u16,
     /// What `finish` has published.
     published: u16,
 }
@@ -40,22 +42,26 @@ impl Sender {
             Buffers::Named(_) => ring.tail().load(Ordering::Acquire),
             Buffers::Own { .. } => 0,
         };
-        Self { ring, buffers, next, end: next, published: next }
+        Self { ring, buffers, next, end: next, fetched: next, published: next }
     }
 
-    /// Looks for empty slots; returns how many there are.
+    /// Looks for empty slots, unless `wanted` of them are known; returns how many are known now. The peer changes its index
+    /// with each batch, so a look takes the time in which a cache line comes from another core.
     ///
     /// # Errors
     /// When the peer's index is not possible.
     #[inline]
-    pub fn begin(&mut self) -> Result<u16, Violation> {
-        self.end = match self.buffers {
-            Buffers::Named(_) => self.ring.head().load(Ordering::Acquire),
-            Buffers::Own { .. } => {
-                self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size)
-            }
-        };
-        let room = self.end.wrapping_sub(self.next);
+    pub fn begin(&mut self, wanted: u16) -> Result<u16, Violation> {
+        let mut room = self.end.wrapping_sub(self.next);
+        if room < wanted {
+            self.end = match self.buffers {
+                Buffers::Named(_) => self.ring.head().load(Ordering::Acquire),
+                Buffers::Own { .. } => {
+                    self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size)
+                }
+            };
+            room = self.end.wrapping_sub(self.next);
+        }
         if room > self.ring.size {
             let size = self.ring.size;
             return violation(format!("{room} slots of a ring with {size} are empty"));
@@ -63,19 +69,27 @@ impl Sender {
         for ahead in (0..AHEAD).step_by(4) {
             self.ring.prefetch(self.next.wrapping_add(ahead), Access::Write);
         }
-        for ahead in 0..AHEAD.min(room) {
-            self.prefetch(self.next.wrapping_add(ahead));
-        }
+        self.fetch();
         Ok(room)
     }
 
-    /// Asks for the buffer of slot `at`, if that is empty.
+    /// Asks for the next buffers, as far as that has not been done.
     #[inline]
-    fn prefetch(&self, at: u16) {
-        if at.wrapping_sub(self.next) < self.end.wrapping_sub(self.next) {
-            self.ring.prefetch(at.wrapping_add(AHEAD), Access::Write);
+    fn fetch(&mut self) {
+        let limit = AHEAD.min(self.end.wrapping_sub(self.next));
+        // A frame can fill more buffers than were asked for.
+        let mut ahead = self.fetched.wrapping_sub(self.next);
+        ahead = if ahead > AHEAD { 0 } else { ahead };
+        while ahead < limit {
+            let at = self.next.wrapping_add(ahead);
+            let later = at.wrapping_add(AHEAD);
+            if later.is_multiple_of(4) {
+                self.ring.prefetch(later, Access::Write);
+            }
             self.buffers.prefetch(at, self.ring.descriptor(at), Access::Write);
+            ahead += 1;
         }
+        self.fetched = self.next.wrapping_add(ahead);
     }
 
     /// Copies `frame` into the ring, over several buffers if it is longer than one.
@@ -107,7 +121,7 @@ impl Sender {
             (at, rest) = (at.wrapping_add(1), left);
             if rest.is_empty() {
                 self.next = at;
-                self.prefetch(at.wrapping_add(AHEAD - 1));
+                self.fetch();
                 return Ok(Sent::Done);
             }
         }

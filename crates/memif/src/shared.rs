@@ -4,7 +4,7 @@
 //! stores, among them those to the peer's memory, have left the processor.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -175,8 +175,8 @@ struct Half {
     /// The generation that was looked at last; 0 before the first look.
     seen: u64,
     is_connected: bool,
-    /// Whether frames were transmitted since the receiving half looked whether the peer sleeps.
-    has_sent: Arc<AtomicBool>,
+    /// How many batches were transmitted.
+    sent: Arc<AtomicU32>,
 }
 
 /// The receiving half.
@@ -184,7 +184,14 @@ pub struct RxQueue {
     half: Half,
     receivers: Vec<Receiver>,
     wakes: Option<(usize, Ring)>,
+    /// How many batches had been transmitted at the last call of `attend`.
+    last: u32,
+    /// How many had been transmitted when it looked last whether the peer sleeps.
+    looked: u32,
 }
+
+/// A core that transmits all the time looks whether the peer sleeps after this many batches.
+const BATCHES: u32 = 8;
 
 /// The transmitting half.
 pub struct TxQueue {
@@ -221,17 +228,17 @@ impl Half {
 
 impl Queue {
     pub(crate) fn new(shared: &Arc<Shared>, thread: &Arc<Thread>, at: usize) -> Self {
-        let has_sent = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU32::new(0));
         let half = || Half {
             shared: Arc::clone(shared),
             thread: Arc::clone(thread),
             at,
             seen: 0,
             is_connected: false,
-            has_sent: Arc::clone(&has_sent),
+            sent: Arc::clone(&sent),
         };
         Self {
-            rx: RxQueue { half: half(), receivers: Vec::new(), wakes: None },
+            rx: RxQueue { half: half(), receivers: Vec::new(), wakes: None, last: 0, looked: 0 },
             tx: TxQueue { half: half(), sender: None },
         }
     }
@@ -247,8 +254,12 @@ impl RxQueue {
                 self.half.take(|share| (std::mem::take(&mut share.receivers), share.wakes.take()));
         }
         // Acquire: after the index that the transmitting half has stored.
-        if self.half.has_sent.load(Ordering::Acquire) {
-            self.half.has_sent.store(false, Ordering::Relaxed);
+        let sent = self.half.sent.load(Ordering::Acquire);
+        // The flags are in a cache line that the peer writes with each batch, so not every batch is followed by a look.
+        let is_due = sent == self.last || sent.wrapping_sub(self.looked) >= BATCHES;
+        self.last = sent;
+        if is_due && sent != self.looked {
+            self.looked = sent;
             self.wake();
         }
         self.half.is_connected
@@ -301,8 +312,9 @@ impl TxQueue {
         let all = |sender: &mut Sender| {
             let result = write(sender)?;
             if sender.finish() {
-                // Release: after the index.
-                self.half.has_sent.store(true, Ordering::Release);
+                // Only this half writes it. Release: after the index.
+                let sent = self.half.sent.load(Ordering::Relaxed).wrapping_add(1);
+                self.half.sent.store(sent, Ordering::Release);
             }
             Ok(Some(result))
         };

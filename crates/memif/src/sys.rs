@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use flowyard_mem::Access;
@@ -125,6 +126,42 @@ impl Region {
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, access: Access) {
         flowyard_mem::prefetch(self.base.as_ptr().wrapping_add(at), access);
+    }
+}
+
+/// Pairs of words in a region, a power of two of them: the place of each was checked once.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairs {
+    first: NonNull<[AtomicU64; 2]>,
+    mask: u16,
+    _region: Arc<Region>,
+}
+
+// SAFETY: as of `Region`, which it keeps mapped.
+unsafe impl Send for Pairs {}
+// SAFETY: shared references give atomic integers only.
+unsafe impl Sync for Pairs {}
+
+impl Pairs {
+    /// `2^log2` pairs from `at` on, for a `log2` of no more than 15; `None` if they are not aligned or not in the region.
+    pub(crate) fn new(region: Arc<Region>, at: usize, log2: u8) -> Option<Self> {
+        let count = 1_u16.checked_shl(log2.into())?;
+        if !at.is_multiple_of(8)
+            || !region.has(at, size_of::<[AtomicU64; 2]>() * usize::from(count))
+        {
+            return None;
+        }
+        // SAFETY: inside the mapping.
+        let first = unsafe { region.base.add(at) }.cast();
+        Some(Self { first, mask: count - 1, _region: region })
+    }
+
+    /// The pair with this number, modulo their count.
+    #[inline]
+    pub(crate) fn get(&self, number: u16) -> &[AtomicU64; 2] {
+        // SAFETY: one of the pairs that `new` found in the mapping, and aligned; every access of this process to shared
+        // integers is atomic.
+        unsafe { self.first.add(usize::from(number & self.mask)).as_ref() }
     }
 }
 

@@ -76,7 +76,7 @@ proptest! {
             let model = &mut waiting[usize::from(to_server)];
             let used = |model: &VecDeque<Vec<u8>>| model.iter().map(|frame| frame.len().div_ceil(64)).sum::<usize>();
             let sender = &mut from.senders[0];
-            prop_assert_eq!(usize::from(sender.begin().unwrap()), 8 - used(model));
+            prop_assert_eq!(usize::from(sender.begin(u16::MAX).unwrap()), 8 - used(model));
             let mut has_written = false;
             for len in lengths {
                 number = number.wrapping_add(1);
@@ -147,7 +147,7 @@ proptest! {
             receiver.finish();
         }
         let sender = &mut server.senders[0];
-        if sender.begin().is_ok() {
+        if sender.begin(u16::MAX).is_ok() {
             while matches!(sender.write(&[7; 100]), Ok(Sent::Done)) {}
             let _wakes = sender.finish();
         }
@@ -158,14 +158,14 @@ proptest! {
 fn frames_that_do_not_fit() {
     let (mut client, mut server) = pair();
     let sender = &mut client.senders[0];
-    sender.begin().unwrap();
+    sender.begin(u16::MAX).unwrap();
     assert_eq!(sender.write(&[1; 8 * 64 + 1]).unwrap(), Sent::TooLong);
     assert_eq!(sender.write(&[1; 8 * 64]).unwrap(), Sent::Done);
     assert_eq!(sender.write(&[1; 60]).unwrap(), Sent::Full);
     let _wakes = sender.finish();
     // Longer than the receiver's room: one frame is lost, and the ring goes on.
     assert_eq!(drain(&mut server.receivers[0], 100), [Err(Got::TooLong)]);
-    sender.begin().unwrap();
+    sender.begin(u16::MAX).unwrap();
     assert_eq!(sender.write(&[2; 100]).unwrap(), Sent::Done);
     let _wakes = sender.finish();
     assert_eq!(drain(&mut server.receivers[0], 100), [Ok(vec![2; 100])]);
@@ -188,7 +188,7 @@ fn descriptors_outside_of_the_memory_are_refused() {
         ),
     ] {
         let sender = &mut client.senders[0];
-        sender.begin().unwrap();
+        sender.begin(u16::MAX).unwrap();
         assert_eq!(sender.write(&[1; 60]).unwrap(), Sent::Done);
         let _wakes = sender.finish();
         let receiver = &mut server.receivers[0];
@@ -308,7 +308,7 @@ fn ports_connect_pass_frames_and_connect_again() {
         for at in [0, 1] {
             let frame = [round, at, 3];
             let write = |sender: &mut Sender| {
-                sender.begin()?;
+                sender.begin(u16::MAX)?;
                 sender.write(&frame)
             };
             assert_eq!(client.queues[usize::from(at)].tx.send(write).unwrap(), Some(Sent::Done));
@@ -329,10 +329,11 @@ fn ports_connect_pass_frames_and_connect_again() {
     );
 }
 
-/// A peer that sleeps is woken once for what was transmitted, one that polls is not.
+/// A peer that sleeps is woken once for what was transmitted, when nothing more was transmitted or after some batches; one
+/// that polls is not.
 #[test]
 fn a_peer_that_sleeps_is_woken() {
-    let (client, server) = pair();
+    let (mut client, server) = pair();
     let shared = Arc::new(Shared::new(1).unwrap());
     let (receivers, senders) = (server.receivers, server.senders);
     let thread = Thread::new(Arc::clone(&shared), 1, Arc::new(|_| ()), Box::new(|| ()));
@@ -340,22 +341,33 @@ fn a_peer_that_sleeps_is_woken() {
     shared.publish(Some((receivers, senders)));
     assert!(is(&mut queue, true));
     let peer = client.receivers[0].ring();
-    let mut transmit = || {
+    let transmit = |queue: &mut Queue| {
         let write = |sender: &mut Sender| {
-            sender.begin()?;
+            sender.begin(u16::MAX)?;
             sender.write(&[1, 2, 3])
         };
         assert_eq!(queue.tx.send(write).unwrap(), Some(Sent::Done));
         queue.rx.attend();
         shared.sleepers.swap(0, Ordering::Relaxed)
     };
-    assert_eq!(transmit(), 0);
+    let attend = |queue: &mut Queue| {
+        queue.rx.attend();
+        shared.sleepers.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!((transmit(&mut queue), attend(&mut queue)), (0, 0));
     peer.set_polled(false);
-    assert_eq!((transmit(), transmit()), (1, 1));
+    assert_eq!(attend(&mut queue), 0, "nothing was transmitted since");
+    assert_eq!((transmit(&mut queue), attend(&mut queue), attend(&mut queue)), (0, 1, 0));
+    let reader = &mut client.receivers[0];
+    assert_eq!(drain(reader, 64).len(), 2);
+    let woken = (0..24).map(|_| {
+        let woken = transmit(&mut queue);
+        assert_eq!(drain(reader, 64).len(), 1);
+        woken
+    });
+    assert_eq!(woken.sum::<u64>(), 3, "a core that never pauses");
     peer.set_polled(true);
-    assert_eq!(transmit(), 0);
-    queue.rx.attend();
-    assert_eq!(shared.sleepers.load(Ordering::Relaxed), 0);
+    assert_eq!((transmit(&mut queue), attend(&mut queue)), (0, 0));
 }
 
 /// The names of the threads of this process.

@@ -366,10 +366,14 @@ impl Counters {
                 came += dropped;
             }
         }
-        self.port_reopens += u64::from(got.reopens);
-        self.port_stalls += u64::from(got.stalls);
-        self.port_violations += u64::from(got.violations);
-        self.rx_coalesced += u64::from(got.coalesced);
+        // Not four additions: the compiler loads two fields that the port stored one by one as one word. Such a load waits
+        // until all earlier stores, among them those to rings in shared memory, have left the processor.
+        if got.reopens | got.stalls | got.violations | got.coalesced != 0 {
+            self.port_reopens += u64::from(got.reopens);
+            self.port_stalls += u64::from(got.stalls);
+            self.port_violations += u64::from(got.violations);
+            self.rx_coalesced += u64::from(got.coalesced);
+        }
         if got.verdicts != [0; 4] {
             let [not_checked, good, bad, partial] = got.verdicts.map(u64::from);
             self.checksum_not_checked += not_checked;

@@ -135,7 +135,7 @@ impl Tx for MemifTx {
         }
         let mut left = lanes;
         let result = self.queue.send(|sender| {
-            sender.begin()?;
+            sender.begin(lanes.count() as u16)?;
             for lane in lanes {
                 match sender.write(pool.bytes(&from.frames[lane]))? {
                     Sent::Done => {}
