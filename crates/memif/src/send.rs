@@ -52,25 +52,30 @@ impl Sender {
     /// When the peer's index is not possible.
     #[inline]
     pub fn begin(&mut self, wanted: u16) -> Result<u16, Violation> {
-        let mut room = self.end.wrapping_sub(self.next);
-        if room < wanted {
-            self.end = match self.buffers {
-                Buffers::Named(_) => self.ring.head().load(Ordering::Acquire),
-                Buffers::Own { .. } => {
-                    self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size)
-                }
-            };
-            room = self.end.wrapping_sub(self.next);
-        }
-        if room > self.ring.size {
-            let size = self.ring.size;
-            return violation(format!("{room} slots of a ring with {size} are empty"));
+        if self.end.wrapping_sub(self.next) < wanted {
+            self.look()?;
         }
         for ahead in (0..AHEAD).step_by(4) {
             self.ring.prefetch(self.next.wrapping_add(ahead), Access::Write);
         }
         self.fetch();
-        Ok(room)
+        Ok(self.end.wrapping_sub(self.next))
+    }
+
+    /// Reads the peer's index, which never goes back.
+    fn look(&mut self) -> Result<(), Violation> {
+        let end = match self.buffers {
+            Buffers::Named(_) => self.ring.head().load(Ordering::Acquire),
+            Buffers::Own { .. } => {
+                self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size)
+            }
+        };
+        let (room, size) = (end.wrapping_sub(self.next), self.ring.size);
+        if room > size || room < self.end.wrapping_sub(self.next) {
+            return violation(format!("{room} slots of a ring with {size} are empty"));
+        }
+        self.end = end;
+        Ok(())
     }
 
     /// Asks for the next buffers, as far as that has not been done.
@@ -100,6 +105,10 @@ impl Sender {
     pub fn write(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
         let (mut at, mut rest) = (self.next, frame);
         loop {
+            if at == self.end {
+                // The frame needs more slots than are known.
+                self.look()?;
+            }
             if at == self.end {
                 let is_all = at.wrapping_sub(self.next) == self.ring.size;
                 return Ok(if is_all { Sent::TooLong } else { Sent::Full });

@@ -116,7 +116,7 @@ fn pass(from: &mut Port, to: &mut Port, frames: std::ops::Range<usize>) {
             let queue = &mut from.queues[sent % FLOWS % 2];
             let frame = frame(sent);
             let write = |sender: &mut flowyard_memif::Sender| {
-                sender.begin(u16::MAX)?;
+                sender.begin(1)?;
                 sender.write(&frame)
             };
             queue.rx.attend();
@@ -178,7 +178,7 @@ fn frames_without_a_peer_are_dropped_and_a_new_peer_is_served() {
     let frame = frame(1);
     for _ in 0..50 {
         let write = |sender: &mut flowyard_memif::Sender| {
-            sender.begin(u16::MAX)?;
+            sender.begin(1)?;
             sender.write(&frame)
         };
         assert_eq!(west.queues[0].tx.send(write).unwrap(), Some(Sent::Done));
