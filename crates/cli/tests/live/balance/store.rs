@@ -153,12 +153,16 @@ impl Keys<'_> {
 
     /// The document of `flowyard fleet`.
     pub(crate) fn shown(&self) -> Value {
+        self.document().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The document of `flowyard fleet`, or its error.
+    fn document(&self) -> Result<Value, String> {
         let output = self.fleet();
-        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
-            panic!("{}", String::from_utf8_lossy(&output.stderr));
-        });
+        let shown: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
         assert_eq!(output.status.success(), shown["agrees"] == true, "{shown}");
-        shown
+        Ok(shown)
     }
 
     /// Waits until there are this many nodes, and all have this state for the newest generation, which is newer than
@@ -167,7 +171,14 @@ impl Keys<'_> {
     pub(crate) fn until(&self, count: usize, state: &str, before: u64) -> Value {
         let mut shown = Value::Null;
         wait_until(state, || {
-            shown = self.shown();
+            // Without an answer while the members of etcd elect a leader, because one of them has been ended.
+            shown = match self.document() {
+                Ok(shown) => shown,
+                Err(error) => {
+                    flowyard_testkit::note!("{error}");
+                    return false;
+                }
+            };
             let nodes = shown["nodes"].as_array().unwrap();
             let newest = generation(&shown);
             let is_so =

@@ -184,3 +184,9 @@ impl Kept {
         self.take()
     }
 }
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+    }
+}
