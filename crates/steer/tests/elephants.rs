@@ -69,13 +69,20 @@ fn send(sockets: Vec<UdpSocket>, cpu: u32, phase: Arc<AtomicU64>) -> JoinHandle<
     })
 }
 
-/// Reads until nothing comes any more: how many datagrams, and how many came after a later one.
-fn read(socket: UdpSocket) -> JoinHandle<(u64, u64)> {
+/// Reads until the senders have ended and nothing comes any more: how many datagrams, and how many came after a later one.
+/// On a machine that is busy, nothing of a mouse may come for seconds while the elephant fills the queue.
+fn read(socket: UdpSocket, phase: Arc<AtomicU64>) -> JoinHandle<(u64, u64)> {
     sys::big_buffer(&socket);
-    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     spawn(move || {
         let (mut all, mut late, mut last, mut bytes) = (0, 0, 0, [0; 64]);
-        while let Ok(8) = socket.recv(&mut bytes) {
+        loop {
+            let is_over = phase.load(Ordering::Relaxed) == END;
+            match socket.recv(&mut bytes) {
+                Ok(length) => assert_eq!(length, 8),
+                Err(_) if is_over => break,
+                Err(_) => continue,
+            }
             let number = u64::from_be_bytes(*bytes.first_chunk().unwrap());
             late += u64::from(number < last);
             if number < last && late <= 3 {
@@ -163,8 +170,9 @@ fn moves_and_returns(follow: Option<Follow>, cpus: &[u32]) {
         (socket(&rig.a, near, far), socket(&rig.b, far, near))
     };
     let (senders, receivers): (Vec<_>, Vec<_>) = keys.iter().map(ends).unzip();
-    let readers: Vec<_> = receivers.into_iter().map(read).collect();
     let phase = Arc::new(AtomicU64::new(HEAVY));
+    let readers: Vec<_> =
+        receivers.into_iter().map(|socket| read(socket, Arc::clone(&phase))).collect();
     let sender = send(senders, cpus[1], Arc::clone(&phase));
     // The elephant's CPU has other work, too, and does not keep up.
     let works = Arc::clone(&phase);
