@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowyard_mem::Access;
 
 use crate::layout::Layout;
-use crate::ring::{Descriptor, Violation};
+use crate::ring::{Descriptor, Ring, Violation};
 use crate::sys::Region;
 
 /// The buffers of a ring.
@@ -65,6 +65,51 @@ impl Buffers {
                 offset: layout.buffer(*to_server, *index, slot),
             },
         }
+    }
+}
+
+/// The number of slots whose buffers are prefetched before they are used.
+const AHEAD: u16 = 8;
+
+/// Prefetches descriptors and buffers of the next slots, which the other side's core has in its cache.
+#[derive(Debug)]
+pub(crate) struct Prefetcher {
+    /// The first slot whose buffer has not been prefetched.
+    fetched: u16,
+    access: Access,
+}
+
+impl Prefetcher {
+    /// For slots from `next` on.
+    pub(crate) const fn new(access: Access, next: u16) -> Self {
+        Self { fetched: next, access }
+    }
+
+    /// Prefetches the first descriptors of a batch.
+    #[inline]
+    pub(crate) fn begin(&self, ring: &Ring, next: u16) {
+        for ahead in (0..AHEAD).step_by(4) {
+            ring.prefetch(next.wrapping_add(ahead), self.access);
+        }
+    }
+
+    /// Prefetches the buffers of slots from `next` on that have not been prefetched, but none from `end` on.
+    #[inline]
+    pub(crate) fn advance(&mut self, ring: &Ring, buffers: &Buffers, next: u16, end: u16) {
+        let limit = AHEAD.min(end.wrapping_sub(next));
+        // A frame in several buffers can go beyond what was prefetched.
+        let mut ahead = self.fetched.wrapping_sub(next);
+        ahead = if ahead > AHEAD { 0 } else { ahead };
+        while ahead < limit {
+            let at = next.wrapping_add(ahead);
+            let later = at.wrapping_add(AHEAD);
+            if later.is_multiple_of(4) {
+                ring.prefetch(later, self.access);
+            }
+            buffers.prefetch(at, ring.descriptor(at), self.access);
+            ahead += 1;
+        }
+        self.fetched = next.wrapping_add(ahead);
     }
 }
 

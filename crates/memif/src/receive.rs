@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use flowyard_mem::Access;
 
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Prefetcher};
 use crate::ring::{NEXT, Ring, Violation, violation};
 
 /// A frame that was taken from a ring.
@@ -18,9 +18,6 @@ pub enum Got {
     Empty,
 }
 
-/// The number of frames whose bytes are on their way from the other side's cache while one is copied.
-const AHEAD: u16 = 8;
-
 /// Receives from one ring: `begin`, then `read` until nothing is left, then `finish`.
 #[derive(Debug)]
 pub struct Receiver {
@@ -30,8 +27,7 @@ pub struct Receiver {
     next: u16,
     /// The first slot that has no frame yet, as `begin` saw it.
     end: u16,
-    /// The first slot whose bytes are not on their way yet.
-    fetched: u16,
+    prefetcher: Prefetcher,
     /// Client: the first slot that the server may not fill yet.
     given: u16,
 }
@@ -39,12 +35,13 @@ pub struct Receiver {
 impl Receiver {
     pub(crate) fn new(ring: Ring, buffers: Buffers) -> Self {
         ring.set_polled(true);
-        let mut new = Self { ring, buffers, next: 0, end: 0, fetched: 0, given: 0 };
+        let prefetcher = Prefetcher::new(Access::Read, 0);
+        let mut new = Self { ring, buffers, next: 0, end: 0, prefetcher, given: 0 };
         match new.buffers {
             // The slots from before are not ours: the client begins with an empty ring.
             Buffers::Named(_) => {
                 let tail = new.ring.tail().load(Ordering::Acquire);
-                (new.next, new.end, new.fetched) = (tail, tail, tail);
+                (new.next, new.end) = (tail, tail);
             }
             Buffers::Own { .. } => new.give(),
         }
@@ -69,10 +66,8 @@ impl Receiver {
             Buffers::Named(_) => self.ring.head(),
             Buffers::Own { .. } => self.ring.tail(),
         };
-        // The index and the first descriptors come from the other side's cache. They are waited for together.
-        for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Read);
-        }
+        // The index and the first descriptors come from the other side's cache. One wait is enough for both.
+        self.prefetcher.begin(&self.ring, self.next);
         // Acquire: makes visible what the peer wrote before it advanced the index.
         self.end = index.load(Ordering::Acquire);
         let waiting = self.end.wrapping_sub(self.next);
@@ -80,27 +75,8 @@ impl Receiver {
             let size = self.ring.size;
             return violation(format!("{waiting} slots of a ring with {size} have frames"));
         }
-        self.fetch();
+        self.prefetcher.advance(&self.ring, &self.buffers, self.next, self.end);
         Ok(waiting)
-    }
-
-    /// Asks for the bytes of the next frames, as far as that has not been done.
-    #[inline]
-    fn fetch(&mut self) {
-        let limit = AHEAD.min(self.end.wrapping_sub(self.next));
-        // A frame in several buffers can be read beyond what was asked for.
-        let mut ahead = self.fetched.wrapping_sub(self.next);
-        ahead = if ahead > AHEAD { 0 } else { ahead };
-        while ahead < limit {
-            let at = self.next.wrapping_add(ahead);
-            let later = at.wrapping_add(AHEAD);
-            if later.is_multiple_of(4) {
-                self.ring.prefetch(later, Access::Read);
-            }
-            self.buffers.prefetch(at, self.ring.descriptor(at), Access::Read);
-            ahead += 1;
-        }
-        self.fetched = self.next.wrapping_add(ahead);
     }
 
     /// Copies the next frame to `to`; `None` if there is none.
@@ -131,7 +107,7 @@ impl Receiver {
             }
         }
         self.next = at;
-        self.fetch();
+        self.prefetcher.advance(&self.ring, &self.buffers, self.next, self.end);
         Ok(Some(match (fits, len) {
             (_, 0) => Got::Empty,
             (true, len) => Got::Frame(len),

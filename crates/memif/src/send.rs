@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use flowyard_mem::Access;
 
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Prefetcher};
 use crate::ring::{Descriptor, NEXT, Ring, Violation, violation};
 
 /// What became of a frame.
@@ -18,9 +18,6 @@ pub enum Sent {
     TooLong,
 }
 
-/// The number of buffers that are on their way from the other side's cache while one is filled.
-const AHEAD: u16 = 8;
-
 /// Transmits into one ring: `begin`, then `write` each frame, then `finish`.
 #[derive(Debug)]
 pub struct Sender {
@@ -30,8 +27,7 @@ pub struct Sender {
     next: u16,
     /// The first slot that may not be filled, as `begin` saw it.
     end: u16,
-    /// The first slot whose buffer is not on its way yet.
-    fetched: u16,
+    prefetcher: Prefetcher,
     /// What `finish` has published.
     published: u16,
 }
@@ -42,7 +38,8 @@ impl Sender {
             Buffers::Named(_) => ring.tail().load(Ordering::Acquire),
             Buffers::Own { .. } => 0,
         };
-        Self { ring, buffers, next, end: next, fetched: next, published: next }
+        let prefetcher = Prefetcher::new(Access::Write, next);
+        Self { ring, buffers, next, end: next, prefetcher, published: next }
     }
 
     /// Looks for empty slots, unless `wanted` of them are known; returns how many are known now. The peer changes its index
@@ -55,10 +52,8 @@ impl Sender {
         if self.end.wrapping_sub(self.next) < wanted {
             self.look()?;
         }
-        for ahead in (0..AHEAD).step_by(4) {
-            self.ring.prefetch(self.next.wrapping_add(ahead), Access::Write);
-        }
-        self.fetch();
+        self.prefetcher.begin(&self.ring, self.next);
+        self.prefetcher.advance(&self.ring, &self.buffers, self.next, self.end);
         Ok(self.end.wrapping_sub(self.next))
     }
 
@@ -76,25 +71,6 @@ impl Sender {
         }
         self.end = end;
         Ok(())
-    }
-
-    /// Asks for the next buffers, as far as that has not been done.
-    #[inline]
-    fn fetch(&mut self) {
-        let limit = AHEAD.min(self.end.wrapping_sub(self.next));
-        // A frame can fill more buffers than were asked for.
-        let mut ahead = self.fetched.wrapping_sub(self.next);
-        ahead = if ahead > AHEAD { 0 } else { ahead };
-        while ahead < limit {
-            let at = self.next.wrapping_add(ahead);
-            let later = at.wrapping_add(AHEAD);
-            if later.is_multiple_of(4) {
-                self.ring.prefetch(later, Access::Write);
-            }
-            self.buffers.prefetch(at, self.ring.descriptor(at), Access::Write);
-            ahead += 1;
-        }
-        self.fetched = self.next.wrapping_add(ahead);
     }
 
     /// Copies `frame` into the ring, over several buffers if it is longer than one.
@@ -130,7 +106,7 @@ impl Sender {
             (at, rest) = (at.wrapping_add(1), left);
             if rest.is_empty() {
                 self.next = at;
-                self.fetch();
+                self.prefetcher.advance(&self.ring, &self.buffers, self.next, self.end);
                 return Ok(Sent::Done);
             }
         }

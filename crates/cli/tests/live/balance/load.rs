@@ -234,7 +234,7 @@ impl Load {
     }
 }
 
-/// Of a test that failed: its clients would use a processor each until the last test ends.
+/// Ends the clients of a test that failed. They would use a processor each until the last test ends.
 impl Drop for Load {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);

@@ -171,7 +171,7 @@ impl Keys<'_> {
     pub(crate) fn until(&self, count: usize, state: &str, before: u64) -> Value {
         let mut shown = Value::Null;
         wait_until(state, || {
-            // Without an answer while the members of etcd elect a leader, because one of them has been ended.
+            // `flowyard fleet` has no answer while the members of etcd elect a leader.
             shown = match self.document() {
                 Ok(shown) => shown,
                 Err(error) => {

@@ -185,6 +185,7 @@ impl Kept {
     }
 }
 
+/// Ends the threads of a test that failed.
 impl Drop for Kept {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
