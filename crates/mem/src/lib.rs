@@ -1,4 +1,5 @@
-//! What the hot path does with memory: prefetches of cache lines, copies of short frames, and a full barrier.
+//! What the hot path does with memory: prefetches of cache lines, copies of short frames, a full barrier, and when to look whether
+//! the other side of a ring wants to be notified.
 //!
 //! A line that another core wrote last takes about a hundred nanoseconds to arrive. A program that prefetches the lines of
 //! many frames before it uses them waits once for all of them.
@@ -16,7 +17,11 @@
     reason = "instructions of the processor, and copies to memory of other processes"
 )]
 
+mod pending;
+
 use std::ptr;
+
+pub use pending::Pending;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;

@@ -4,11 +4,12 @@
 //! stores, among them those to the peer's memory, have left the processor.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use flowyard_mem::Pending;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::control::Log;
@@ -175,28 +176,22 @@ struct Half {
     /// The generation that was looked at last; 0 before the first look.
     seen: u64,
     is_connected: bool,
-    /// How many batches were transmitted.
-    sent: Arc<AtomicU32>,
 }
 
 /// The receiving half.
 pub struct RxQueue {
     half: Half,
     receivers: Vec<Receiver>,
-    wakes: Option<(usize, Ring)>,
-    /// How many batches had been transmitted at the last call of `attend`.
-    last: u32,
-    /// How many had been transmitted when it looked last whether the peer sleeps.
-    looked: u32,
 }
-
-/// A core that transmits all the time looks whether the peer sleeps after this many batches.
-const BATCHES: u32 = 8;
 
 /// The transmitting half.
 pub struct TxQueue {
     half: Half,
     sender: Option<Held>,
+    /// The number and the ring of `sender`: for wake-ups.
+    wakes: Option<(usize, Ring)>,
+    /// Batches for which the peer was not woken.
+    pending: Pending,
 }
 
 impl Half {
@@ -228,52 +223,29 @@ impl Half {
 
 impl Queue {
     pub(crate) fn new(shared: &Arc<Shared>, thread: &Arc<Thread>, at: usize) -> Self {
-        let sent = Arc::new(AtomicU32::new(0));
         let half = || Half {
             shared: Arc::clone(shared),
             thread: Arc::clone(thread),
             at,
             seen: 0,
             is_connected: false,
-            sent: Arc::clone(&sent),
         };
         Self {
-            rx: RxQueue { half: half(), receivers: Vec::new(), wakes: None, last: 0, looked: 0 },
-            tx: TxQueue { half: half(), sender: None },
+            rx: RxQueue { half: half(), receivers: Vec::new() },
+            tx: TxQueue { half: half(), sender: None, wakes: None, pending: Pending::default() },
         }
     }
 }
 
 impl RxQueue {
-    /// Takes what the control thread has published, and starts that thread at the first call; wakes the peer if it sleeps
-    /// and frames were transmitted. To be called often. Returns whether there is a connection.
+    /// Takes what the control thread has published, and starts that thread at the first call. To be called often. Returns
+    /// whether there is a connection.
     #[inline]
     pub fn attend(&mut self) -> bool {
         if self.half.is_old() {
-            (self.receivers, self.wakes) =
-                self.half.take(|share| (std::mem::take(&mut share.receivers), share.wakes.take()));
-        }
-        // Acquire: after the index that the transmitting half has stored.
-        let sent = self.half.sent.load(Ordering::Acquire);
-        // The flags are in a cache line that the peer writes with each batch, so not every batch is followed by a look.
-        let is_due = sent == self.last || sent.wrapping_sub(self.looked) >= BATCHES;
-        self.last = sent;
-        if is_due && sent != self.looked {
-            self.looked = sent;
-            self.wake();
+            self.receivers = self.half.take(|share| std::mem::take(&mut share.receivers));
         }
         self.half.is_connected
-    }
-
-    /// Wakes the peer if it sleeps. It allows wake-ups and then looks at the index; this side does so in the other order.
-    #[inline]
-    fn wake(&self) {
-        let Some((at, ring)) = &self.wakes else { return };
-        fence(Ordering::SeqCst);
-        if ring.wants_wakeups() {
-            self.half.shared.sleepers.fetch_or(1 << (at % 64), Ordering::Release);
-            self.half.shared.notify();
-        }
     }
 
     /// The rings that bring frames to this core.
@@ -285,19 +257,36 @@ impl RxQueue {
     /// Ends the connection, because the peer broke the protocol.
     #[cold]
     pub fn fail(&mut self, violation: &Violation) {
-        (self.receivers, self.wakes) = (Vec::new(), None);
+        self.receivers = Vec::new();
         self.half.fail(violation);
     }
 }
 
 impl TxQueue {
-    /// As [`RxQueue::attend`], but wakes nobody.
+    /// As [`RxQueue::attend`].
     #[inline]
     pub fn attend(&mut self) -> bool {
         if self.half.is_old() {
-            self.sender = self.half.take(|share| share.sender.take());
+            (self.sender, self.wakes) =
+                self.half.take(|share| (share.sender.take(), share.wakes.take()));
         }
         self.half.is_connected
+    }
+
+    /// Wakes the peer if it sleeps and frames were transmitted. To be called once in each turn of the core, behind
+    /// [`Self::send`], also if nothing was sent.
+    #[inline]
+    pub fn wake(&mut self) {
+        if !self.pending.is_due() {
+            return;
+        }
+        let Some((at, ring)) = &self.wakes else { return };
+        // The peer allows wake-ups and then looks at the index; this side does so in the other order.
+        fence(Ordering::SeqCst);
+        if ring.wants_wakeups() {
+            self.half.shared.sleepers.fetch_or(1 << (at % 64), Ordering::Release);
+            self.half.shared.notify();
+        }
     }
 
     /// Transmits by `write`, which begins and writes, but does not finish. `None`: there is no connection.
@@ -312,9 +301,7 @@ impl TxQueue {
         let all = |sender: &mut Sender| {
             let result = write(sender)?;
             if sender.finish() {
-                // Only this half writes it. Release: after the index.
-                let sent = self.half.sent.load(Ordering::Relaxed).wrapping_add(1);
-                self.half.sent.store(sent, Ordering::Release);
+                self.pending.shown();
             }
             Ok(Some(result))
         };
@@ -328,7 +315,7 @@ impl TxQueue {
     /// Ends the connection, because the peer broke the protocol.
     #[cold]
     pub fn fail(&mut self, violation: &Violation) {
-        self.sender = None;
+        (self.sender, self.wakes) = (None, None);
         self.half.fail(violation);
     }
 }

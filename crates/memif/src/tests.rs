@@ -350,11 +350,11 @@ fn a_peer_that_sleeps_is_woken() {
             sender.write(&[1, 2, 3])
         };
         assert_eq!(queue.tx.send(write).unwrap(), Some(Sent::Done));
-        queue.rx.attend();
+        queue.tx.wake();
         shared.sleepers.swap(0, Ordering::Relaxed)
     };
     let attend = |queue: &mut Queue| {
-        queue.rx.attend();
+        queue.tx.wake();
         shared.sleepers.swap(0, Ordering::Relaxed)
     };
     assert_eq!((transmit(&mut queue), attend(&mut queue)), (0, 0));

@@ -24,7 +24,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::channel::{OpenError, check, listener};
 use crate::device::{Device, Seats};
 use crate::early;
-use crate::handover::{Holder, seat};
+use crate::handover::seat;
 use crate::shared::{Port, Queue, RxQueue, Shared, Thread, TxQueue, lock};
 use crate::{Log, Role, Settings};
 
@@ -80,17 +80,8 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
     let queue = |(rx, tx)| {
         let both = || (Arc::clone(&shared), Arc::clone(&thread));
         let ((shared, thread), (of_tx, _thread)) = (both(), both());
-        let watch = Holder::watch(&tx);
-        let tx = Arc::new(Mutex::new(tx));
         Queue {
-            rx: RxQueue {
-                holder: rx,
-                other: Arc::clone(&tx),
-                watch,
-                has_started: false,
-                shared,
-                thread,
-            },
+            rx: RxQueue { holder: rx, has_started: false, shared, thread },
             tx: TxQueue { holder: tx, shared: of_tx, _thread },
         }
     };

@@ -145,10 +145,15 @@ impl Device {
             seat.rx.ask();
             seat.tx.ask();
         }
+        let mut calls = 0;
         for seat in &self.seats {
-            self.violations += seat.rx.recall().map_or(0, |share| share.violations);
-            seat.tx.recall();
+            if let Some(mut share) = seat.rx.recall() {
+                self.violations += share.violations;
+                calls |= share.uncalled();
+            }
+            calls |= seat.tx.recall().map_or(0, |mut share| share.uncalled());
         }
+        self.call(calls);
     }
 
     /// Gives the cores the rings that can run.

@@ -61,22 +61,6 @@ pub struct Holder<T> {
     is_closed: bool,
 }
 
-/// Notices that a [`Holder`] has something to attend to, for a thread that seldom calls it.
-#[derive(Debug)]
-pub struct Watch<T> {
-    shared: Arc<Shared<T>>,
-    seen: u64,
-}
-
-impl<T> Watch<T> {
-    /// Whether there is something new since the last call.
-    #[inline]
-    pub fn is_new(&mut self) -> bool {
-        let generation = self.shared.generation.load(Ordering::Acquire);
-        std::mem::replace(&mut self.seen, generation) != generation
-    }
-}
-
 /// Both sides of a place for a value.
 #[must_use]
 pub fn seat<T>() -> (Seat<T>, Holder<T>) {
@@ -158,12 +142,6 @@ impl<T> Holder<T> {
 }
 
 impl<T> Holder<T> {
-    /// A watch over this holder.
-    #[must_use]
-    pub fn watch(&self) -> Watch<T> {
-        Watch { shared: Arc::clone(&self.shared), seen: 0 }
-    }
-
     /// Gives the value back, and never takes another one.
     pub fn close(&mut self) {
         self.is_closed = true;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowyard_mem::Access;
+use flowyard_mem::{Access, Pending};
 
 use crate::memory::Memory;
 use crate::ring::{Chain, Cursor, Packed, Prefetcher, Ring, RingPlace, Rules, Split};
@@ -29,6 +29,8 @@ pub enum Got {
 pub struct Receiver {
     /// The number of the ring at its port.
     number: u16,
+    /// Batches about which the guest was not called.
+    pending: Pending,
     layout: Layout,
 }
 
@@ -61,7 +63,7 @@ impl Receiver {
         } else {
             Layout::Split(Reader::new(Split::new(memory, place, rules)?, is_disabled))
         };
-        Ok(Self { number, layout })
+        Ok(Self { number, pending: Pending::default(), layout })
     }
 
     /// The number of the ring at its port.
@@ -91,12 +93,27 @@ impl Receiver {
         with!(self, reader => reader.read(to))
     }
 
-    /// Gives the buffers of the frames that were read back to the guest. Returns whether it wants to be
-    /// called.
+    /// Gives the buffers of the frames that were read back to the guest.
+    #[inline]
+    pub fn finish(&mut self) {
+        if with!(self, reader => reader.ring.show(reader.next)) {
+            self.pending.shown();
+        }
+    }
+
+    /// Whether the guest is to be called now. A core asks this once in each turn, behind [`Self::finish`]. A guest that wants to be
+    /// called is so in the first turn that has given it nothing, or after several batches.
     #[inline]
     #[must_use]
-    pub fn finish(&mut self) -> bool {
-        with!(self, reader => reader.ring.show(reader.next))
+    pub fn must_call(&mut self) -> bool {
+        self.pending.is_due() && self.wants_call()
+    }
+
+    /// Whether the guest wants to be called about anything that it was given back since this was last answered.
+    #[inline]
+    #[must_use]
+    pub fn wants_call(&mut self) -> bool {
+        with!(self, reader => reader.ring.wants_call())
     }
 }
 
@@ -122,6 +139,9 @@ impl<R: Ring> Reader<R> {
     #[inline]
     fn begin(&mut self) -> Result<u16, Violation> {
         self.ring.look(&mut self.next)?;
+        if self.next.ahead() > 0 {
+            self.ring.prefetch_index();
+        }
         self.left = BURST;
         if self.is_disabled {
             self.discard()?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowyard_mem::Access;
+use flowyard_mem::{Access, Pending};
 
 use crate::memory::Memory;
 use crate::ring::{
@@ -36,6 +36,8 @@ struct Buffer {
 pub struct Sender {
     /// The number of the ring at its port.
     number: u16,
+    /// Batches about which the guest was not called.
+    pending: Pending,
     layout: Layout,
 }
 
@@ -67,7 +69,7 @@ impl Sender {
         } else {
             Layout::Split(Writer::new(Split::new(memory, place, rules)?))
         };
-        Ok(Self { number, layout })
+        Ok(Self { number, pending: Pending::default(), layout })
     }
 
     /// The number of the ring at its port.
@@ -77,17 +79,19 @@ impl Sender {
         self.number
     }
 
-    /// Looks for empty buffers. Returns in how many entries there are some, which are descriptors in a packed
-    /// ring.
+    /// Looks for empty buffers, unless `wanted` entries with buffers are known. Returns in how many entries there are some, which are
+    /// descriptors in a packed ring. The guest changes its index with each batch, so a look takes the time in which a cache line
+    /// comes from another core.
     ///
     /// # Errors
     /// When the guest's index is not possible, or its memory is lost.
     #[inline]
-    pub fn begin(&mut self) -> Result<u16, Violation> {
-        with!(self, writer => writer.begin())
+    pub fn begin(&mut self, wanted: u16) -> Result<u16, Violation> {
+        with!(self, writer => writer.begin(wanted))
     }
 
-    /// Copies `frame`, behind a header of virtio-net, into buffers of the guest.
+    /// Copies `frame`, behind a header of virtio-net, into buffers of the guest. Looks for more buffers if it needs several and too
+    /// few are known.
     ///
     /// # Errors
     /// When a chain of descriptors breaks the rules.
@@ -96,11 +100,26 @@ impl Sender {
         with!(self, writer => writer.write(frame))
     }
 
-    /// Shows the guest what was written. Returns whether it wants to be called.
+    /// Shows the guest what was written.
+    #[inline]
+    pub fn finish(&mut self) {
+        if with!(self, writer => writer.ring.show(writer.next)) {
+            self.pending.shown();
+        }
+    }
+
+    /// As [`crate::Receiver::must_call`].
     #[inline]
     #[must_use]
-    pub fn finish(&mut self) -> bool {
-        with!(self, writer => writer.ring.show(writer.next))
+    pub fn must_call(&mut self) -> bool {
+        self.pending.is_due() && self.wants_call()
+    }
+
+    /// As [`crate::Receiver::wants_call`].
+    #[inline]
+    #[must_use]
+    pub fn wants_call(&mut self) -> bool {
+        with!(self, writer => writer.ring.wants_call())
     }
 }
 
@@ -126,8 +145,11 @@ impl<R: Ring> Writer<R> {
     }
 
     #[inline]
-    fn begin(&mut self) -> Result<u16, Violation> {
-        self.ring.look(&mut self.next)?;
+    fn begin(&mut self, wanted: u16) -> Result<u16, Violation> {
+        if self.next.ahead() < wanted {
+            self.ring.look(&mut self.next)?;
+        }
+        self.ring.prefetch_index();
         self.prefetcher.advance(&self.ring, self.next);
         Ok(self.next.ahead())
     }
@@ -162,6 +184,13 @@ impl<R: Ring> Writer<R> {
         Ok(Sent::Done)
     }
 
+    /// Looks for buffers. Returns whether there are more than were known.
+    fn finds_more(&mut self) -> Result<bool, Violation> {
+        let known = self.next.ahead();
+        self.ring.look(&mut self.next)?;
+        Ok(self.next.ahead() > known)
+    }
+
     /// Gives the chain at the next entry back.
     #[inline]
     fn take(&mut self, chain: Chain, bytes: u32) {
@@ -175,8 +204,10 @@ impl<R: Ring> Writer<R> {
     fn write_slowly(&mut self, frame: &[u8]) -> Result<Sent, Violation> {
         let header = self.ring.common().rules.header();
         let total = header + frame.len();
-        if let Some(other) = self.collect(total)? {
-            return Ok(other);
+        while let Some(other) = self.collect(total)? {
+            if other != Sent::Full || !self.finds_more()? {
+                return Ok(other);
+            }
         }
         let bytes = long_header(self.chains.len() as u16);
         let mut parts = [&bytes[..header], frame].into_iter();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::Log;
-use crate::handover::{Holder, Watch};
+use crate::handover::Holder;
 use crate::receive::Receiver;
 use crate::send::Sender;
 use crate::violation::Violation;
@@ -43,6 +43,24 @@ pub(crate) struct Outgoing {
     pub(crate) way: Option<Way>,
     /// As of [`Incoming`].
     pub(crate) has_failed: bool,
+}
+
+impl Incoming {
+    /// The rings, by bit, whose guest wants a call that it has not got yet.
+    pub(crate) fn uncalled(&mut self) -> u64 {
+        let wanting =
+            self.receivers.iter_mut().filter_map(|one| one.wants_call().then(|| one.number()));
+        wanting.fold(0, |bits, ring| bits | 1 << (ring % 64))
+    }
+}
+
+impl Outgoing {
+    /// As of [`Incoming`].
+    pub(crate) fn uncalled(&mut self) -> u64 {
+        // A ring of several cores calls for each batch.
+        let Some(Way::Own(sender)) = &mut self.way else { return 0 };
+        u64::from(sender.wants_call()) << (sender.number() % 64)
+    }
 }
 
 #[derive(Debug)]
@@ -165,15 +183,14 @@ pub struct Queue {
 }
 
 /// The half of a queue that receives. [`Self::attend`] is called again and again, also when nothing is to be
-/// received: it gives back the rings of both halves, for which the control thread waits.
+/// received: it gives back the rings, for which the control thread waits.
 ///
-/// Thread-safety: belongs to one thread, which may be another one than that of the other half.
+/// Thread-safety: belongs to one thread, which may be another one than that of the other half. The halves share nothing that is
+/// locked, because an atomic read-modify-write waits until all earlier stores, among them those to the guest's memory, have left
+/// the processor.
 #[derive(Debug)]
 pub struct RxQueue {
     pub(crate) holder: Holder<Incoming>,
-    /// The other half, which is called only when there are frames: this one gives back what is wanted of it.
-    pub(crate) other: Arc<Mutex<Holder<Outgoing>>>,
-    pub(crate) watch: Watch<Outgoing>,
     /// Whether this half has started the thread.
     pub(crate) has_started: bool,
     pub(crate) shared: Arc<Shared>,
@@ -184,8 +201,7 @@ pub struct RxQueue {
 /// The half of a queue that transmits. Thread-safety: as of [`RxQueue`].
 #[derive(Debug)]
 pub struct TxQueue {
-    /// Locked by this half for each batch, and by the other one only when there is something new.
-    pub(crate) holder: Arc<Mutex<Holder<Outgoing>>>,
+    pub(crate) holder: Holder<Outgoing>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) _thread: Arc<Thread>,
 }
@@ -197,9 +213,6 @@ impl RxQueue {
     pub fn attend(&mut self) -> bool {
         if !std::mem::replace(&mut self.has_started, true) {
             self.thread.start();
-        }
-        if self.watch.is_new() {
-            lock(&self.other).attend();
         }
         self.holder.attend().is_some_and(|share| share.is_up && !share.has_failed)
     }
@@ -231,7 +244,8 @@ impl RxQueue {
         let receiver = share.receivers.get_mut(at)?;
         let (result, ring) = (read(receiver), receiver.number());
         // Frames in front of a broken one have been read, and are the yard's.
-        if receiver.finish() {
+        receiver.finish();
+        if receiver.must_call() {
             self.shared.call(ring);
         }
         if let Err(violation) = result {
@@ -240,20 +254,33 @@ impl RxQueue {
         }
         Some(result)
     }
-}
 
-impl Drop for RxQueue {
-    fn drop(&mut self) {
-        // Nobody would give back what is wanted of the other half.
-        lock(&self.other).close();
+    /// Calls the guest if it waits for buffers that were given back to it. For a turn of the core in which it does not receive.
+    pub fn call_waiting(&mut self) {
+        let Some(share) = self.holder.attend() else { return };
+        for receiver in &mut share.receivers {
+            if receiver.wants_call() {
+                self.shared.call(receiver.number());
+            }
+        }
     }
 }
 
 impl TxQueue {
-    /// As [`RxQueue::attend`]; also whether there is a ring to transmit into.
+    /// To be called once in each turn of the core, behind [`Self::send`], also when nothing is to be transmitted: gives back the
+    /// ring, for which the control thread waits, and calls the guest if it wants that. Returns whether there is a ring to
+    /// transmit into.
     #[inline]
     pub fn attend(&mut self) -> bool {
-        lock(&self.holder).attend().is_some_and(|share| share.way.is_some() && !share.has_failed)
+        let Some(share) = self.holder.attend().filter(|share| !share.has_failed) else {
+            return false;
+        };
+        if let Some(Way::Own(sender)) = &mut share.way
+            && sender.must_call()
+        {
+            self.shared.call(sender.number());
+        }
+        share.way.is_some()
     }
 
     /// Transmits by `write`, which begins and writes, but does not finish. `None`: there is no ring. A guest
@@ -263,16 +290,23 @@ impl TxQueue {
         &mut self,
         write: impl FnOnce(&mut Sender) -> Result<T, Violation>,
     ) -> Option<Result<T, Violation>> {
-        let mut holder = lock(&self.holder);
-        let share = holder.attend().filter(|share| !share.has_failed)?;
-        let work = |sender: &mut Sender| (write(sender), sender.number(), sender.finish());
-        let (result, ring, calls) = match share.way.as_mut()? {
-            Way::Own(sender) => work(sender),
-            Way::Shared(sender) => work(&mut lock(sender)),
+        let share = self.holder.attend().filter(|share| !share.has_failed)?;
+        let work = |sender: &mut Sender| {
+            let result = write(sender);
+            sender.finish();
+            (result, sender.number())
         };
-        if calls {
-            self.shared.call(ring);
-        }
+        let (result, ring) = match share.way.as_mut()? {
+            Way::Own(sender) => work(sender),
+            Way::Shared(sender) => {
+                let mut sender = lock(sender);
+                let (result, ring) = work(&mut sender);
+                if sender.wants_call() {
+                    self.shared.call(ring);
+                }
+                (result, ring)
+            }
+        };
         if let Err(violation) = result {
             share.has_failed = true;
             self.shared.fail(ring, violation);

@@ -105,6 +105,7 @@ impl Core {
                 (at, fresh, rounds) = (0, 0, rounds - 1); // a round without frames is the last
             }
             if at == self.entry.ports.len() || !self.entry.can_receive() {
+                self.entry.ports[at..].iter_mut().for_each(|(_, rx)| rx.attend());
                 return progress;
             }
             let (came, ended) = self.rx(at, now);
@@ -229,22 +230,5 @@ impl Core {
         places.queues[usize::from(queue)].queue.complete(self.id, batch, to_ports, &mut bin);
         clear(batch, pool);
         observers.stage(Span::Complete, frames);
-    }
-
-    /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.
-    fn transmit(&mut self, now: Nanos) -> u32 {
-        let mut progress = 0;
-        for at in 0..self.exits.len() {
-            for _ in 0..rounds(now.saturating_sub(self.last.0)) {
-                self.observers.start();
-                let taken = self.tx(at, now);
-                self.observers.stage(Span::Tx, taken as usize);
-                progress += taken;
-                if taken == 0 || !self.exits[at].left.is_empty() {
-                    break;
-                }
-            }
-        }
-        progress
     }
 }

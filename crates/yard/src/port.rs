@@ -72,6 +72,10 @@ pub trait Rx: Send {
     /// The walk writes their keys and actions. Never waits.
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received;
 
+    /// Called in place of [`Rx::rx`] in a turn of the core in which it receives nothing from the port, because frames that it has
+    /// received wait inside.
+    fn attend(&mut self) {}
+
     /// Returns the buffers of frames that were not received yet.
     fn close(&mut self, _pool: &mut Pool) {}
 
@@ -123,6 +127,9 @@ pub trait Tx: Send {
     /// the lanes that it cannot take yet, a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
+
+    /// Called once in each turn of the core, behind all calls of [`Tx::tx`] of this turn, also if there was none.
+    fn attend(&mut self) {}
 
     /// Whether nothing that it has taken waits to be transmitted.
     fn is_clear(&mut self) -> bool {

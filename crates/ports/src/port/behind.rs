@@ -37,6 +37,10 @@ impl<S: Step> Rx for Behind<S> {
         got
     }
 
+    fn attend(&mut self) {
+        self.inner.attend();
+    }
+
     fn close(&mut self, pool: &mut Pool) {
         self.inner.close(pool);
     }

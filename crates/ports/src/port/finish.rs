@@ -177,6 +177,10 @@ impl Tx for Finish {
         self.in_turn(from, (lanes, long), pool, now)
     }
 
+    fn attend(&mut self) {
+        self.inner.attend();
+    }
+
     fn is_clear(&mut self) -> bool {
         self.inner.is_clear()
     }

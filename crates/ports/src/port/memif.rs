@@ -168,6 +168,10 @@ impl Tx for MemifTx {
         }
         refuse_all(from, left, DropReason::PortFailed)
     }
+
+    fn attend(&mut self) {
+        self.queue.wake();
+    }
 }
 
 fn refuse_all(from: &mut Batch, lanes: Lanes, reason: DropReason) -> Lanes {

@@ -4,8 +4,7 @@
 //! the port are dropped with the reason `port_down`; the port continues when it is ready again.
 //! Invariants: frames are copied once, between the guest's memory and the pool. A guest that breaks the rules
 //! has its port taken down until it resets its device, which is counted as `port_violations`.
-//! Thread-safety: each half belongs to one core. The lock that the transmitting half takes for each batch is
-//! contended only while a connection changes.
+//! Thread-safety: each half belongs to one core.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -126,6 +125,10 @@ impl Rx for VhostRx {
         got
     }
 
+    fn attend(&mut self) {
+        self.queue.call_waiting();
+    }
+
     fn remarks(&self) -> Vec<String> {
         lock(&self.remarks).clone()
     }
@@ -195,7 +198,7 @@ impl Tx for VhostTx {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         let mut left = lanes;
         let result = self.queue.send(|sender| {
-            sender.begin()?;
+            sender.begin(lanes.count() as u16)?;
             for lane in lanes {
                 match sender.write(pool.bytes(&from.frames[lane]))? {
                     Sent::Done => {}
@@ -217,5 +220,9 @@ impl Tx for VhostTx {
         self.stuck = None;
         self.has_reported = false;
         left
+    }
+
+    fn attend(&mut self) {
+        self.queue.attend();
     }
 }

@@ -241,8 +241,14 @@ pub(crate) trait Ring: Sized {
     /// Gives the chain at `cursor` back, which the guest sees after [`Self::show`].
     fn set_used(&mut self, cursor: Cursor, chain: Chain, bytes: u32);
 
-    /// Shows the guest what it was given back in front of `cursor`. Returns whether it wants to be called.
+    /// Shows the guest what it was given back in front of `cursor`. Returns whether that was anything.
     fn show(&mut self, cursor: Cursor) -> bool;
+
+    /// Whether the guest wants to be called about something that it was shown since the last call of this function.
+    fn wants_call(&mut self) -> bool;
+
+    /// Prefetches the place that [`Self::show`] will write, if it is in a cache line of its own.
+    fn prefetch_index(&self) {}
 
     /// Prefetches the first descriptor of the entry that is `entry` entries behind `cursor`, and the place that marks it as used.
     fn prefetch_descriptor(&self, cursor: Cursor, entry: u16);

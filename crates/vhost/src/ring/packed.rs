@@ -45,6 +45,8 @@ pub(crate) struct Packed {
     device: Integers<AtomicU32>,
     /// The position in front of which the guest was shown everything.
     shown: u16,
+    /// Descriptors in front of it about which [`Ring::wants_call`] was not asked.
+    unanswered: u16,
     /// Where the first chain of this burst is marked as used, and the word that does it.
     held: Option<(usize, u64)>,
 }
@@ -117,7 +119,7 @@ impl Ring for Packed {
         if memory.has_loss() {
             return Err(Violation::Lost);
         }
-        Ok(Self { common, descriptors, driver, device, shown, held: None })
+        Ok(Self { common, descriptors, driver, device, shown, unanswered: 0, held: None })
     }
 
     #[inline]
@@ -214,6 +216,18 @@ impl Ring for Packed {
         // Release: the other chains, and what was written into buffers, precede this store.
         self.descriptors[at].store(word, Ordering::Release);
         self.keep(new);
+        let lap = if new & !WRAP <= old & !WRAP { self.common.size } else { 0 };
+        let count = (new & !WRAP).wrapping_add(lap).wrapping_sub(old & !WRAP);
+        self.unanswered = self.unanswered.saturating_add(count);
+        true
+    }
+
+    #[inline]
+    fn wants_call(&mut self) -> bool {
+        let count = std::mem::take(&mut self.unanswered);
+        if count == 0 {
+            return false;
+        }
         // The guest allows calls and then looks at descriptors; this side does so in the other order.
         barrier();
         let area = u32::from_le(self.driver[0].load(Ordering::Relaxed));
@@ -221,16 +235,12 @@ impl Ring for Packed {
             DISABLE => false,
             ONE if self.common.rules.event_index => {
                 let size = self.common.size;
-                let number = |at: u16| at & !WRAP;
-                // All numbers relative to this lap: what is of the lap before is below zero.
-                let event = number(area as u16).wrapping_sub(if (area as u16 ^ new) & WRAP == 0 {
-                    0
-                } else {
-                    size
-                });
-                let old =
-                    number(old).wrapping_sub(if number(new) <= number(old) { size } else { 0 });
-                number(new).wrapping_sub(event).wrapping_sub(1) < number(new).wrapping_sub(old)
+                let (new, event) = (self.shown & !WRAP, area as u16 & !WRAP);
+                // Relative to this lap: what is of the lap before is below zero.
+                let lap = if (area as u16 ^ self.shown) & WRAP == 0 { 0 } else { size };
+                let behind = new.wrapping_sub(event.wrapping_sub(lap)).wrapping_sub(1);
+                // A whole lap has passed each descriptor.
+                count >= size || behind < count
             }
             _ => true,
         }

@@ -34,6 +34,8 @@ pub(crate) struct Split {
     entries: Integers<AtomicU32>,
     /// The used index that the guest was last shown.
     shown: u16,
+    /// The used index for which [`Ring::wants_call`] was last answered.
+    answered: u16,
 }
 
 impl Split {
@@ -77,7 +79,7 @@ impl Ring for Split {
         if memory.has_loss() {
             return Err(Violation::Lost);
         }
-        Ok(Self { common, descriptors, available, used, entries, shown: 0 })
+        Ok(Self { common, descriptors, available, used, entries, shown: 0, answered: 0 })
     }
 
     #[inline]
@@ -89,6 +91,7 @@ impl Ring for Split {
     /// always done in order, that is the same number, also after this process was killed.
     fn start(&mut self) -> Cursor {
         self.shown = u16::from_le(self.used[1].load(Ordering::Acquire));
+        self.answered = self.shown;
         self.set_no_kicks();
         Cursor::new(self.shown, 0)
     }
@@ -107,10 +110,6 @@ impl Ring for Split {
             return Err(Violation::Index { ahead, size });
         }
         *cursor = cursor.with_ahead(ahead);
-        if ahead > 0 {
-            // The line of the used index, which `show` will store. The guest polls it, so it is in the guest's cache.
-            self.used.prefetch(1, Access::Write);
-        }
         Ok(())
     }
 
@@ -172,9 +171,19 @@ impl Ring for Split {
         if self.shown == next {
             return false;
         }
-        let before = std::mem::replace(&mut self.shown, next);
+        self.shown = next;
         // Release: the used entries, and what was written into buffers, precede this store.
         self.used[1].store(next.to_le(), Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn wants_call(&mut self) -> bool {
+        let next = self.shown;
+        let before = std::mem::replace(&mut self.answered, next);
+        if before == next {
+            return false;
+        }
         // The guest allows calls and then looks at the index; this side does so in the other order.
         barrier();
         if self.common.rules.event_index {
@@ -184,6 +193,12 @@ impl Ring for Split {
         } else {
             u16::from_le(self.available[0].load(Ordering::Relaxed)) & NO_INTERRUPT == 0
         }
+    }
+
+    /// The guest polls the used index, so its line is in the guest's cache.
+    #[inline]
+    fn prefetch_index(&self) {
+        self.used.prefetch(1, Access::Write);
     }
 
     #[inline]

@@ -79,7 +79,7 @@ fn each_broken_rule_is_named() {
             } else {
                 let mut sender = device.sender(SIZE.into(), parts, *agreed).unwrap();
                 sender
-                    .begin()
+                    .begin(1)
                     .and_then(|_| sender.write(&[7; 3000]))
                     .map(|sent| format!("{sent:?}"))
             };
@@ -115,7 +115,7 @@ fn buffers_of_the_wrong_direction_and_short_headers_are_refused() {
     ring.reset(&ram);
     ring.add(&ram, &[buffer(false, 500)], None).unwrap();
     let mut sender = device.sender(SIZE.into(), parts, agreed).unwrap();
-    sender.begin().unwrap();
+    sender.begin(u16::MAX).unwrap();
     assert_eq!(sender.write(&to), Err(Violation::Direction { transmits: false }));
 }
 
@@ -160,8 +160,8 @@ fn a_truncated_file_is_noticed() {
     assert_eq!(receiver.begin(), Err(Violation::Lost), "the loss remains visible");
     // A mapping that nobody has accessed since has not been lost yet; its zeros are not followed blindly
     // either.
-    let _any = other.begin();
-    assert_eq!(other.begin(), Err(Violation::Lost));
+    let _any = other.begin(1);
+    assert_eq!(other.begin(1), Err(Violation::Lost));
     let (ram, _, parts) = self::ring(PLAIN);
     let mut healthy = Device::new(&ram).receiver(SIZE.into(), parts, agreed).unwrap();
     assert_eq!(healthy.begin(), Ok(0), "other guests are not harmed");
@@ -198,17 +198,17 @@ proptest! {
                 count += 1;
                 prop_assert!(count <= SIZE, "more frames than entries");
             }
-            let _calls = receiver.finish();
+            receiver.finish();
         }
         ram.write(ring.parts()[2], &[0; 4]);
         let mut sender = device.sender(SIZE.into(), parts, agreed).unwrap();
-        if sender.begin().is_ok() {
+        if sender.begin(u16::MAX).is_ok() {
             let mut count = 0;
             while let Ok(Sent::Done) = sender.write(&[7; 300]) {
                 count += 1;
                 prop_assert!(count <= SIZE, "more frames than entries");
             }
-            let _calls = sender.finish();
+            sender.finish();
         }
     }
 }

@@ -33,8 +33,14 @@ fn echo_until(port: &mut Port, mut done: impl FnMut() -> bool) -> usize {
     panic!("it did not happen in time");
 }
 
+/// One turn of a core.
 fn echo(queue: &mut Queue, bytes: &mut [u8]) -> usize {
-    let Queue { rx, tx } = queue;
+    let frames = pass_back(queue, bytes);
+    queue.tx.attend();
+    frames
+}
+
+fn pass_back(Queue { rx, tx }: &mut Queue, bytes: &mut [u8]) -> usize {
     rx.attend();
     let mut frames = 0;
     for at in 0..rx.receivers() {
@@ -52,7 +58,7 @@ fn echo(queue: &mut Queue, bytes: &mut [u8]) -> usize {
         }
         for frame in all {
             let sent = tx.send(|sender| {
-                sender.begin()?;
+                sender.begin(u16::MAX)?;
                 sender.write(&frame)
             });
             frames += 1;
@@ -169,6 +175,43 @@ fn frames_pass_in_both_roles_with_all_features() {
             let wanted = if agreed.event_index { 2 } else { 0 };
             let kicks = (0..2).filter(|pair| adapter.wants_kick(*pair)).count();
             assert!(kicks <= wanted, "this side polls");
+        }
+    }
+}
+
+/// A guest that sleeps until it is called about its frame, and about the buffer that its frame left, is called: in the next turn
+/// of the core, and also if the core takes no other turn.
+#[test]
+fn a_guest_that_waits_is_called_about_both_rings() {
+    let folder = tempfile::tempdir().unwrap();
+    for agreed in LAYOUTS {
+        for ends in [false, true] {
+            let path = folder.path().join(format!("{}-{ends}.sock", agreed.packed));
+            let (mut port, lines) = port(&path, Role::Server, 1);
+            let mut bytes = vec![0; 4096];
+            port.queues[0].rx.attend();
+            let mut adapter = Adapter::connect(&path, Wish { agreed, ..Wish::new(1, 64) });
+            wait_for(&lines, "ready: 1 queues to transmit (mergeable buffers), 1 to receive");
+            // The front end gets a call when it gives the descriptor for it.
+            let _first = [0, 1].map(|ring| adapter.calls(ring));
+            assert!(adapter.transmit(0, &[7; 60]));
+            assert_eq!(echo(&mut port.queues[0], &mut bytes), 1);
+            assert_eq!([0, 1].map(|ring| adapter.calls(ring)), [0, 0], "this turn was not idle");
+            if ends {
+                drop(port);
+            } else {
+                assert_eq!(echo(&mut port.queues[0], &mut bytes), 0);
+            }
+            let mut calls = [0, 0];
+            for _ in 0..1000 {
+                [0, 1].iter().for_each(|ring| calls[*ring] += adapter.calls(*ring));
+                if !calls.contains(&0) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(calls, [1, 1], "{agreed:?}, ends: {ends}");
+            assert_eq!(adapter.receive(0), Some(vec![7; 60]));
         }
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Thread-safety: a core's own; queues may be used by any core.
 
+use flowyard_frame::schedule::rounds;
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 use flowyard_pool::Pool;
 use flowyard_queue::{Order, Sink};
@@ -22,6 +23,24 @@ use crate::places::Place;
 use crate::stages::Span;
 
 impl Core {
+    /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.
+    pub(super) fn transmit(&mut self, now: Nanos) -> u32 {
+        let mut progress = 0;
+        for at in 0..self.exits.len() {
+            for _ in 0..rounds(now.saturating_sub(self.last.0)) {
+                self.observers.start();
+                let taken = self.tx(at, now);
+                self.observers.stage(Span::Tx, taken as usize);
+                progress += taken;
+                if taken == 0 || !self.exits[at].left.is_empty() {
+                    break;
+                }
+            }
+            self.exits[at].tx.attend();
+        }
+        progress
+    }
+
     /// dequeue, tx, complete: one batch for exit `at`. Returns how many lanes the port took.
     pub(super) fn tx(&mut self, at: usize, now: Nanos) -> u32 {
         let Self { exits, places, pool, counters, observers, learners, to_ports, .. } = self;

@@ -4,6 +4,7 @@
 //! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 500, `FLOWYARD_FIRST_SEED=7000` others,
 //! `FLOWYARD_SEED=17` runs one.
 
+mod attend;
 mod chaos;
 pub(crate) mod fan;
 mod injected;
@@ -24,6 +25,7 @@ use yards::Case;
 pub(crate) use yards::{Kind, Options};
 
 flowyard_testkit::tests! {
+    mod attend,
     mod fan,
     mod injected,
     mod ipsec,
