@@ -8,7 +8,7 @@ const BATCHES: u8 = 8;
 
 /// The batches that one ring has shown its other side since the last look.
 ///
-/// Invariants: a look is due in the first turn of the core in which the ring shows nothing, and after [`BATCHES`] batches, so
+/// Invariants: a look is due in the first turn of the core in which the ring shows nothing, and after eight batches, so
 /// the other side waits no longer than that.
 /// Thread-safety: belongs to one thread.
 #[derive(Debug, Default)]
