@@ -1,7 +1,7 @@
 //! One tunnel on one core and on two: million packets a second of 1,450 bytes, sealed by a whole yard with ports in memory.
 //!
 //! ```text
-//! cargo bench -p flowyard-config --bench ipsec [-- SECONDS [BYTES [CASE]]]
+//! cargo bench -p flowyard-config --bench ipsec [-- [aes-128 | aes-256 | chacha20] SECONDS [BYTES [CASE]]]
 //! ```
 //!
 //! Core 0 receives. With two cores the frames pass through an ordered queue, and both cores seal. The two are measured in
@@ -25,8 +25,13 @@ use flowyard_wire::LinkType;
 use flowyard_yard::port::{Discard, Received, Rx};
 use flowyard_yard::{Clock, Parts};
 
-const STATE: &str = "src 192.0.2.1 dst 192.0.2.2\n proto esp spi 0x1000 reqid 1 mode tunnel\n replay-window 64 flag esn\n \
-    aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128\n";
+const STATE: &str = "src 192.0.2.1 dst 192.0.2.2\n proto esp spi 0x1000 reqid 1 mode tunnel\n replay-window 64 flag esn\n aead ";
+/// Ciphers: the word that chooses one, its name in the kernel, and the bytes of its key with the salt.
+const CIPHERS: [(&str, &str, usize); 3] = [
+    ("aes-128", "rfc4106(gcm(aes))", 20),
+    ("aes-256", "rfc4106(gcm(aes))", 36),
+    ("chacha20", "rfc7539esp(chacha20,poly1305)", 36),
+];
 const POLICY: &str = "src 10.0.0.0/8 dst 10.0.0.0/8\n dir out priority 1\n tmpl src 192.0.2.1 dst 192.0.2.2\n proto esp \
     reqid 1 mode tunnel\n";
 
@@ -148,7 +153,11 @@ fn main() {
     let bytes = numbers.next().unwrap_or(1450.0) as usize;
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    std::fs::write(&state, STATE).unwrap();
+    let is_named = |name: &str| std::env::args().any(|word| word == name);
+    let named = CIPHERS.iter().find(|(name, ..)| is_named(name)).unwrap_or(&CIPHERS[0]);
+    let &(cipher, algorithm, key) = named;
+    let key: String = (0..key).map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(&state, format!("{STATE}{algorithm} 0x{key} 128\n")).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(folder.path().join("policy"), POLICY).unwrap();
     if let Some(case) = numbers.next() {
@@ -179,7 +188,7 @@ fn main() {
         ratios[ratios.len() / 2]
     });
     println!(
-        "{bytes} bytes, two cores to one core, medians: frames copied, one core receives: {one:.2}, both receive: {both:.2}; \
+        "{cipher}, {bytes} bytes, two cores to one core, medians: frames copied, one core receives: {one:.2}, both receive: {both:.2}; \
          frames in place: {one_in_place:.2}, {both_in_place:.2}"
     );
 }
