@@ -24,7 +24,7 @@ fn measured(args: &[&str], schema: &str) -> Value {
 }
 
 fn requests_are_answered_and_received_somewhere() {
-    let args = ["requests", "--rounds", "1", "--time", "1s", "--load", "20"];
+    let args = ["requests", "--rounds", "1", "--time", "2s", "--load", "20"];
     let document = measured(&args, "flowyard.bench-steer-requests/1");
     let ways = document["ways"].as_array().unwrap();
     let names: Vec<_> = ways.iter().map(|way| way["way"].as_str().unwrap()).collect();

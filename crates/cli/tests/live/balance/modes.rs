@@ -98,16 +98,27 @@ pub(crate) fn through_narrow(site: &Site, vip: IpAddr) -> (String, Vec<String>) 
     (who, all.map(|(n, _)| format!("b{n}")).collect())
 }
 
-/// XDP has answered packets, and the balancer has counted them.
-fn offloaded(balancer: &Balancer) {
-    let shown = balancer.lb(&["show"]);
-    let services = shown["services"].as_array().unwrap();
-    let sum = |name: &str| -> u64 {
-        services.iter().map(|service| service["counters"][name].as_u64().unwrap()).sum()
+/// XDP answers packets, and the balancer counts them. XDP gets a connection when the balancer has time to give it, so on a busy machine more
+/// requests are needed until it has answered enough.
+fn offloaded(site: &Site, balancer: &Balancer) {
+    let count = || {
+        let shown = balancer.lb(&["show"]);
+        let services = shown["services"].as_array().unwrap();
+        let sum = |name: &str| -> u64 {
+            services.iter().map(|service| service["counters"][name].as_u64().unwrap()).sum()
+        };
+        (sum("offloaded_packets"), sum("in_packets") + sum("out_packets"))
     };
-    let (offloaded, all) = (sum("offloaded_packets"), sum("in_packets") + sum("out_packets"));
-    flowyard_testkit::note!("XDP has answered {offloaded} of {all} packets");
-    assert!(offloaded > 1000, "{shown}");
+    let (mut offloaded, mut all) = count();
+    let mut more = 0;
+    while offloaded <= 1000 && more < 20 {
+        let done = Requests::kept(vips()[0], 200).run(&site.client, 10);
+        assert_eq!(done.failed, 0, "{done:?}");
+        more += 1;
+        (offloaded, all) = count();
+    }
+    flowyard_testkit::note!("XDP has answered {offloaded} of {all} packets, {more} more runs");
+    assert!(offloaded > 1000, "{offloaded} of {all} packets");
 }
 
 /// All traffic with one mode.
@@ -171,7 +182,7 @@ fn everything(site: &Site, config: Config) {
     }
     site.no_wrong_checksums();
     if offload {
-        offloaded(&balancer);
+        offloaded(site, &balancer);
     }
     let counters = balancer.stop();
     let lost = drops(&counters);
