@@ -190,7 +190,7 @@ pub struct TxQueue {
     sender: Option<Held>,
     /// The number and the ring of `sender`: for wake-ups.
     wakes: Option<(usize, Ring)>,
-    /// Batches for which the peer was not woken.
+    /// Batches since the last look whether the peer sleeps.
     pending: Pending,
 }
 

@@ -58,7 +58,6 @@ pub struct Holder<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
     value: Option<T>,
-    is_closed: bool,
 }
 
 /// Both sides of a place for a value.
@@ -70,7 +69,7 @@ pub fn seat<T>() -> (Seat<T>, Holder<T>) {
         state: Mutex::new(state),
         changed: Condvar::new(),
     });
-    (Seat(Arc::clone(&shared)), Holder { shared, seen: 0, value: None, is_closed: false })
+    (Seat(Arc::clone(&shared)), Holder { shared, seen: 0, value: None })
 }
 
 impl<T> Seat<T> {
@@ -132,19 +131,16 @@ impl<T> Holder<T> {
             state.returned = self.value.take();
             self.shared.changed.notify_all();
         }
-        if !self.is_closed
-            && let Some(value) = state.offered.take()
-        {
+        if let Some(value) = state.offered.take() {
             state.is_held = true;
             self.value = Some(value);
         }
     }
 }
 
-impl<T> Holder<T> {
-    /// Gives the value back, and never takes another one.
-    pub fn close(&mut self) {
-        self.is_closed = true;
+/// Gives the value back.
+impl<T> Drop for Holder<T> {
+    fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_held = false;
         state.is_wanted = false;
@@ -152,11 +148,5 @@ impl<T> Holder<T> {
             state.returned = self.value.take();
         }
         self.shared.changed.notify_all();
-    }
-}
-
-impl<T> Drop for Holder<T> {
-    fn drop(&mut self) {
-        self.close();
     }
 }

@@ -29,7 +29,7 @@ pub enum Got {
 pub struct Receiver {
     /// The number of the ring at its port.
     number: u16,
-    /// Batches about which the guest was not called.
+    /// Batches since the last look whether the guest wants a call.
     pending: Pending,
     layout: Layout,
 }
@@ -101,15 +101,15 @@ impl Receiver {
         }
     }
 
-    /// Whether the guest is to be called now. A core asks this once in each turn, behind [`Self::finish`]. A guest that wants to be
-    /// called is so in the first turn that has given it nothing, or after several batches.
+    /// Whether the guest is to be called now. A core asks this once in each turn, behind [`Self::finish`]. This function looks for the
+    /// guest's answer only in the first turn that has given the guest nothing, and after several batches.
     #[inline]
     #[must_use]
     pub fn must_call(&mut self) -> bool {
         self.pending.is_due() && self.wants_call()
     }
 
-    /// Whether the guest wants to be called about anything that it was given back since this was last answered.
+    /// Whether the guest wants to be called about what was given back to it since the last look. Looks in any turn.
     #[inline]
     #[must_use]
     pub fn wants_call(&mut self) -> bool {

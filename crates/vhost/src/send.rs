@@ -36,7 +36,7 @@ struct Buffer {
 pub struct Sender {
     /// The number of the ring at its port.
     number: u16,
-    /// Batches about which the guest was not called.
+    /// Batches since the last look whether the guest wants a call.
     pending: Pending,
     layout: Layout,
 }
@@ -79,8 +79,8 @@ impl Sender {
         self.number
     }
 
-    /// Looks for empty buffers, unless `wanted` entries with buffers are known. Returns in how many entries there are some, which are
-    /// descriptors in a packed ring. The guest changes its index with each batch, so a look takes the time in which a cache line
+    /// Looks for empty buffers, unless `wanted` entries with buffers are known. Returns how many entries with buffers are known now; an
+    /// entry is a descriptor in a packed ring. The guest changes its index with each batch, so a look takes the time in which a cache line
     /// comes from another core.
     ///
     /// # Errors

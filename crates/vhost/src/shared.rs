@@ -46,7 +46,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Incoming {
-    /// The rings, by bit, whose guest wants a call that it has not got yet.
+    /// The rings, by bit, about which the guest wants a call and has not been called.
     pub(crate) fn uncalled(&mut self) -> u64 {
         let wanting =
             self.receivers.iter_mut().filter_map(|one| one.wants_call().then(|| one.number()));

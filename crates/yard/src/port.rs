@@ -72,8 +72,8 @@ pub trait Rx: Send {
     /// The walk writes their keys and actions. Never waits.
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received;
 
-    /// Called in place of [`Rx::rx`] in a turn of the core in which it receives nothing from the port, because frames that it has
-    /// received wait inside.
+    /// Called in place of [`Rx::rx`] in a turn in which the core does not receive from the port, because frames that the core received
+    /// earlier wait for a full queue or port.
     fn attend(&mut self) {}
 
     /// Returns the buffers of frames that were not received yet.

@@ -45,7 +45,7 @@ pub(crate) struct Packed {
     device: Integers<AtomicU32>,
     /// The position in front of which the guest was shown everything.
     shown: u16,
-    /// Descriptors in front of it about which [`Ring::wants_call`] was not asked.
+    /// Descriptors that the guest was shown since the last call of [`Ring::wants_call`].
     unanswered: u16,
     /// Where the first chain of this burst is marked as used, and the word that does it.
     held: Option<(usize, u64)>,
