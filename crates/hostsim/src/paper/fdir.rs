@@ -14,10 +14,10 @@ use crate::server::{Curve, Load, Outcome, Placement, Setup, SetupError, Steering
 const RATES: [f64; 16] =
     [0.1, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.25, 4.5, 5.0, 5.5, 6.0];
 
-const M: f64 = 1e6;
+pub(super) const M: f64 = 1e6;
 
 /// The server with `steering` on its adapter: the ConnectX-3 for RSS, RPS and RFS, the X520 for the others.
-fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
+pub(super) fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
     let setup = match steering {
         Steering::Rss | Steering::Rps | Steering::Rfs => Setup::cx3(profile, steering, M)?,
         _ => Setup::x520(profile, M)?,
@@ -25,7 +25,7 @@ fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
     Ok(Setup { steering, threads: profile.machine.cpus(), ..setup })
 }
 
-fn curve(setup: &Setup, rates: &[f64]) -> Result<Curve, FigureError> {
+pub(super) fn curve(setup: &Setup, rates: &[f64]) -> Result<Curve, FigureError> {
     let rates: Vec<f64> = rates.iter().map(|rate| rate * M).collect();
     Ok(Curve::run(setup, &rates)?)
 }
@@ -36,7 +36,7 @@ fn run(setup: &Setup) -> Result<Outcome, FigureError> {
 }
 
 /// Numbers of the server model: it reads all constants of the profile.
-fn predicted(profile: &Profile) -> Made {
+pub(super) fn predicted(profile: &Profile) -> Made {
     let mut made = Made::default();
     made.using(Kind::Predicted, profile.all_inputs());
     made

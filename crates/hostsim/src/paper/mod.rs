@@ -6,6 +6,7 @@
 mod context;
 mod dlb;
 mod fdir;
+mod fdir_wall;
 mod kth;
 mod lanner;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use flowyard_report::exhibit::{Exhibit, Made, Spec};
 type Make = fn(&Context, &Spec) -> Result<Made, FigureError>;
 
 /// The figures that this crate computes: name, file, and how.
-const FIGURES: [(&str, &str, Make); 14] = [
+const FIGURES: [(&str, &str, Make); 15] = [
     ("fdir-memcached", include_str!("../../../../figures/fdir-memcached.toml"), fdir::memcached),
     ("fdir-table", include_str!("../../../../figures/fdir-table.toml"), fdir::table),
     ("fdir-atr-ep", include_str!("../../../../figures/fdir-atr-ep.toml"), fdir::atr_ep),
@@ -30,6 +31,7 @@ const FIGURES: [(&str, &str, Make); 14] = [
         fdir::connections,
     ),
     ("fdir-reordering", include_str!("../../../../figures/fdir-reordering.toml"), fdir::reordering),
+    ("fdir-rfs-wall", include_str!("../../../../figures/fdir-rfs-wall.toml"), fdir_wall::rfs_wall),
     ("fdir-settings", include_str!("../../../../figures/fdir-settings.toml"), fdir::settings),
     ("kth-baseline", include_str!("../../../../figures/kth-baseline.toml"), kth::baseline),
     (

@@ -83,6 +83,28 @@ fn gain_is_linear_until_an_end_is_the_limit() {
     assert!((delivered / (100.0 * 22.0 / 7.0 / 148.81) - 1.0).abs() < 0.02, "{delivered}");
 }
 
+/// Of the changes that are tried, one puts the wall of RFS where the paper has it, and the figure says why it is not likely.
+/// Threads that are not pinned bring it nearer, and bring the adapter without RFS within both of its limits.
+#[test]
+fn threads_that_are_not_pinned_bring_the_wall_of_rfs_nearer() {
+    let figure = figure("fdir-rfs-wall");
+    let of = |case: &str, what: &str| ours(&figure, &format!("{case}: {what}"));
+    let note = figure.notes.iter().find(|note| note.starts_with("Wall of RFS")).unwrap();
+    assert!(note.ends_with("ATR: 2 queues."), "{note}");
+    let [pinned, free] = ["as in fdir-memcached", "threads not pinned"];
+    let wall = |case| of(case, "RFS, latency's wall");
+    assert!((2.4..2.8).contains(&wall(pinned)) && (1.6..2.1).contains(&wall(free)));
+    for (what, most) in [("latency's wall", 1.6), ("most responses", 3.0)] {
+        assert!(of(free, &format!("RSS, {what}")) < most, "{what}");
+    }
+    for steering in ["RFS", "RSS"] {
+        let ratio = |case| of(case, &format!("{steering}, wall by most"));
+        assert!(ratio(free) < 0.62 && 0.6 < ratio(pinned), "{steering}");
+    }
+    // It is no change that favours RFS: ATR loses more.
+    assert!(of(free, "ATR, latency's wall") < 0.7 * of(pinned, "ATR, latency's wall"));
+}
+
 /// The controls of the memcached figure: the number of queues alone explains most of the gain of ATR, and without it ATR
 /// is slower than a hash over more queues.
 #[test]
