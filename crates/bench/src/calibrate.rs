@@ -18,7 +18,7 @@ use std::time::Duration;
 use flowyard_hostsim::{Machine, Profile};
 use flowyard_yard::{Clock, Span, Stages};
 
-use self::quiet::Look;
+use self::quiet::{Look, Speeds};
 use self::samples::Samples;
 use crate::live;
 use crate::live::memcached::Mix;
@@ -115,7 +115,8 @@ pub fn profile(
     let wants = Wants { host: wants.host && live::obstacle().is_none(), ..wants };
     let progress = Progress::new(watch, wants, effort.rounds);
     let look = || Look::now(clock);
-    let (samples, disturbed) = measure(wants, effort, clock, &progress, quiet::BEFORE, &look)?;
+    let (samples, disturbed, speeds) =
+        measure(wants, effort, clock, &progress, quiet::BEFORE, &look)?;
     let processors = crate::processors();
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = file("/proc/cpuinfo");
@@ -132,7 +133,7 @@ pub fn profile(
         ("load average", file("/proc/loadavg").trim().to_owned()),
         ("when", when.to_owned()),
         ("rounds", effort.rounds.to_string()),
-        ("values", "medians of the rounds; intervals of the median by order statistics".to_owned()),
+        ("values", values(speeds)),
     ];
     Ok(Profile {
         name: "here".to_owned(),
@@ -140,8 +141,19 @@ pub fn profile(
         disturbed,
         machine: Machine { sockets: 1, cores: processors.clamp(1, 128) as u16, threads: 1 },
         about: about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        constants: samples.constants(),
+        constants: samples.constants(speeds),
     })
+}
+
+/// What values and intervals are, in words.
+fn values(speeds: Option<Speeds>) -> String {
+    let mut words = "medians of the rounds; intervals of the median by order statistics".to_owned();
+    if let Some(Speeds { fast, slow }) = speeds {
+        words += &format!(
+            ", widened to {fast:.2} and {slow:.2} times the value, because the speed of the processors changed by that"
+        );
+    }
+    words
 }
 
 /// Looks at the machine.
@@ -155,7 +167,7 @@ fn measure(
     progress: &Progress<'_>,
     before: Duration,
     look: Looking<'_>,
-) -> anyhow::Result<(Samples, Vec<String>)> {
+) -> anyhow::Result<(Samples, Vec<String>, Option<Speeds>)> {
     progress.begin("looking whether the machine is quiet");
     let mut looks = vec![look()?];
     std::thread::sleep(before);
@@ -194,7 +206,7 @@ fn measure(
         told.collect::<Vec<_>>()
     };
     let disturbed = [told("before", idle), told("during the measurement", working)].concat();
-    Ok((samples, disturbed))
+    Ok((samples, disturbed, quiet::speeds(&looks)))
 }
 
 /// Costs of a round that others are computed from, in nanoseconds.
@@ -353,6 +365,7 @@ fn open(
     let [near, far, fair] = live::threads::measure(clock, Policy::Fair, basic.syscall)?;
     let [poll, timer] = live::threads::polls(clock, basic.clock, switch)?;
     let armed = live::threads::armed(clock)?;
+    let idle = live::threads::idle(clock, basic.clock)?;
     let own = load::own::measure(records, SETS, CONNECTIONS / THREADS, clock)?;
     let mix = Some(Mix { records, sets: SETS });
     let keys = live::memcached::request(clock, basic.clock, switch, epoll, mix)?;
@@ -366,6 +379,10 @@ fn open(
         ("ppoll_ns", poll, "ppoll on an epoll set without events, without waiting".into()),
         ("ppoll_armed_ns", armed, "ppoll that an event ends before a timer: what it adds to sleep and wake-up".into()),
         ("ppoll_timer_ns", timer, "ppoll that a timer ends, on the CPU that it interrupts".into()),
+        ("idle_wake_ns", idle.wake, "write that wakes an ordinary thread on an idle CPU, less one that wakes nobody".into()),
+        ("idle_run_ns", idle.run, "from the beginning of that write until the thread has read".into()),
+        ("idle_poll_ns", idle.poll, "CPU time of a ppoll that a timer ends on an idle CPU".into()),
+        ("idle_timer_ns", idle.timer, "from the time of that timer until that ppoll returns".into()),
         ("generator_ask_ns", own.ask, of("building a request, without system calls")),
         ("generator_take_ns", own.take, of("checking an answer, without system calls")),
         ("generator_turn_ns", own.turn, of("a turn of its loop without requests and system calls")),
@@ -438,8 +455,8 @@ mod tests {
         let clock: Clock =
             std::sync::Arc::new(move || time.fetch_add(30, std::sync::atomic::Ordering::Relaxed));
         let done = measure(wants, effort, &clock, &progress, Duration::ZERO, &look);
-        let disturbed = done.map(|(samples, disturbed)| {
-            assert!(samples.constants().contains_key("syscall_ns"));
+        let disturbed = done.map(|(samples, disturbed, _)| {
+            assert!(samples.constants(None).contains_key("syscall_ns"));
             disturbed
         });
         (disturbed, steps.get())

@@ -24,7 +24,7 @@ use flowyard_rfc2544::document::Machine;
 use flowyard_rfc2544::latency::Latency;
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::load::clients::{Clients, PORT, cpus, server};
 use crate::load::protocol::{Protocol, Records};
@@ -33,13 +33,17 @@ use crate::machine::Before;
 
 mod cpu;
 mod curve;
+mod locality;
 mod model;
+mod order;
 mod site;
 
 pub use cpu::Cost;
 use cpu::{Meter, Used};
 pub use curve::{Curve, Point};
+pub use locality::{Locality, LocalityPoint};
 pub use model::{Model, Predicted, PredictedPoint};
+pub use order::{Against, Earlier, Pair};
 use site::Site;
 
 /// What connects the hosts.
@@ -64,7 +68,7 @@ enum Policy {
 }
 
 /// How requests reach the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// A veth without steering: the CPU that sends a frame receives it.
@@ -193,6 +197,12 @@ pub struct Results {
     pub others_share: f64,
     /// By way.
     pub ways: Vec<Curve>,
+    /// Which of two ways has the higher wall, for each pair.
+    pub order: Vec<Pair>,
+    /// The order beside that of an earlier measurement; null without one.
+    pub against: Option<Against>,
+    /// What the yard's learner `atr` saves, for each link that was measured with and without it.
+    pub locality: Vec<Locality>,
     /// What the model of an open loop predicts for the same loads; null without a profile.
     pub model: Option<Model>,
 }
@@ -254,6 +264,13 @@ impl Results {
         self.model = model.map(|model| model.beside(&self.ways));
         self
     }
+
+    /// These results with their order compared with that of an earlier measurement.
+    #[must_use]
+    pub fn against(mut self, earlier: Option<&Earlier>) -> Self {
+        self.against = earlier.map(|earlier| Against::of(&self.order, earlier));
+        self
+    }
 }
 
 /// Measures all ways of `job`. `progress` is called after each rate with the number of those done and of all.
@@ -282,6 +299,8 @@ pub fn measure(
     let samples = sweeps.iter().flatten().flat_map(|sweep| &sweep.samples);
     let others_share = samples.map(|sample| sample.used.others()).fold(0.0, f64::max);
     let curves = job.ways.iter().zip(&sweeps);
+    let curves: Vec<_> =
+        curves.map(|(way, sweeps)| Curve::of(*way, &job.rates, sweeps, job.time)).collect();
     Ok(Results {
         date: job.date.into(),
         build: job.build.into(),
@@ -295,7 +314,10 @@ pub fn measure(
         value_bytes: VALUE,
         sets_share: job.sets,
         others_share,
-        ways: curves.map(|(way, sweeps)| Curve::of(*way, &job.rates, sweeps, job.time)).collect(),
+        order: order::pairs(&curves),
+        against: None,
+        locality: locality::all(&job.ways, &job.rates, &sweeps),
+        ways: curves,
         model: None,
     })
 }

@@ -105,8 +105,10 @@ pub struct Costs {
     pub wake_far: Nanos,
     /// Switching from one thread to another.
     pub switch: Nanos,
-    /// The delay until an idle processor begins to work.
+    /// From the beginning of a wake-up until an idle processor begins to work.
     pub idle_exit: Nanos,
+    /// What the processor that wakes a thread of an idle processor pays for its interrupt.
+    pub idle_wake: Nanos,
     /// The part of [`Ops::ask`] that sends the interrupt. It is saved when the other processor is already
     /// processing its backlog, because it checks the backlog again before it stops.
     pub ipi_send: Nanos,
@@ -148,6 +150,7 @@ impl Costs {
             wake_far: profile.ns(&format!("{threads}_wake_far_ns"))?,
             switch: profile.ns(&format!("{threads}_switch_ns"))?,
             idle_exit: profile.ns("idle_exit_ns")?,
+            idle_wake: profile.ns("idle_wake_ns")?,
             ipi_send: profile.ns("rps_ipi_send_ns")?,
             ipi_take: profile.ns("rps_ipi_take_ns")?,
             ipi_flight: profile.ns("rps_ipi_flight_ns")?,

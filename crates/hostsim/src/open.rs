@@ -71,8 +71,12 @@ pub struct Costs {
     pub poll: Nanos,
     /// A `ppoll` that an answer ends before its timer expires, besides sleep and wake-up.
     pub armed: Nanos,
-    /// A `ppoll` that a timer ends.
+    /// A `ppoll` that a timer ends while the processor runs another thread.
     pub timer: Nanos,
+    /// A `ppoll` that a timer ends while the processor is idle.
+    pub idle_poll: Nanos,
+    /// From the time of that timer until that `ppoll` returns.
+    pub idle_timer: Nanos,
     /// How long a thread runs while another waits.
     pub slice: Nanos,
 }
@@ -84,14 +88,18 @@ impl Costs {
     /// When it lacks a constant: without root or memcached, `flowyard calibrate` cannot measure them, and profiles that
     /// were measured before there was this model lack some.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
+        let host = crate::closed::Costs::with(profile, "fair", "memcached_keys_ns")?;
         Ok(Self {
-            host: crate::closed::Costs::with(profile, "fair", "memcached_keys_ns")?,
+            // A processor that was idle for longer takes longer to begin.
+            host: crate::closed::Costs { idle_exit: profile.ns("idle_run_ns")?, ..host },
             ask: profile.ns("generator_ask_ns")?,
             take: profile.ns("generator_take_ns")?,
             turn: profile.ns("generator_turn_ns")?,
             poll: profile.ns("ppoll_ns")?,
             armed: profile.ns("ppoll_armed_ns")?,
             timer: profile.ns("ppoll_timer_ns")?,
+            idle_poll: profile.ns("idle_poll_ns")?,
+            idle_timer: profile.ns("idle_timer_ns")?,
             slice: profile.ns("fair_slice_ns")?,
         })
     }
@@ -102,7 +110,7 @@ impl Costs {
             "tcp_",
             "epoll_",
             "rps_ipi_",
-            "idle_exit_",
+            "idle_",
             "fair_",
             "ppoll_",
             "generator_",
@@ -173,11 +181,13 @@ impl Setup {
     pub fn run(&self) -> Outcome {
         let from = (self.time as f64 * WARM) as Nanos;
         let until = from + self.time;
-        let Costs { host, ask, take, turn, poll, armed, timer, slice } = self.costs;
+        let Costs { host, ask, take, turn, poll, armed, timer, idle_poll, idle_timer, slice } =
+            self.costs;
         let threads = f64::from(CPUS);
         let time = [from, until];
         let rate = self.rate / threads;
-        let load = Generator { ask, take, turn, poll, armed, timer, rate, time };
+        let load =
+            Generator { ask, take, turn, poll, armed, timer, idle_poll, idle_timer, rate, time };
         let host = Host {
             costs: host,
             steering: self.steering,

@@ -16,6 +16,7 @@ use flowyard_yard::Clock;
 use super::micro;
 use crate::live::quiet::{QUIET, ticks_of_others};
 use crate::machine::{self, STEAL};
+use crate::stats::median;
 
 /// The largest share of all CPU time that the hypervisor may take.
 const MOST_STOLEN: f64 = 0.01;
@@ -49,6 +50,32 @@ impl Look {
 
 /// The time of the first part, in which nothing is measured.
 pub(super) const BEFORE: Duration = Duration::from_secs(1);
+
+/// How far the speed of the processors was from its median: factors of the time of an operation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Speeds {
+    /// At the highest speed, at most 1.
+    pub(super) fast: f64,
+    /// At the lowest speed, at least 1.
+    pub(super) slow: f64,
+}
+
+/// The speeds of that processor whose speed changed most; `None` if no speed changed by more than what is allowed.
+pub(super) fn speeds(looks: &[Look]) -> Option<Speeds> {
+    let cpus = looks.first()?.spins.len();
+    let of = |cpu: usize| {
+        let mut spins: Vec<f64> =
+            looks.iter().filter_map(|look| look.spins.get(cpu)).copied().collect();
+        let middle = median(&mut spins);
+        let (least, most) = spins
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(least, most), spin| (least.min(*spin), most.max(*spin)));
+        Speeds { fast: least / middle, slow: most / middle }
+    };
+    let change = |speeds: &Speeds| speeds.slow / speeds.fast;
+    let most = (0..cpus).map(of).max_by(|a, b| change(a).total_cmp(&change(b)))?;
+    (change(&most) - 1.0 > MOST_CHANGE).then_some(most)
+}
 
 /// What disturbed the time of `looks`, one sentence each.
 pub(super) fn disturbances(looks: &[Look]) -> Vec<String> {
@@ -116,6 +143,15 @@ mod tests {
         let slower = second(0, 0, [&[100.0, 100.0], &[100.0, 130.0]]);
         assert_eq!(slower, ["the speed of CPU 1 changed by 30 % (at most 5 %)"]);
         assert_eq!(second(13, 5, [&[100.0], &[80.0]]).len(), 3);
+    }
+
+    #[test]
+    fn speeds_are_those_of_the_processor_that_changed_most() {
+        let look = |a: f64, b: f64| Look { ticks: [0; 8], others: 0, spins: vec![a, b] };
+        let looks = [look(100.0, 100.0), look(110.0, 80.0), look(100.0, 200.0), look(99.0, 100.0)];
+        assert_eq!(speeds(&looks), Some(Speeds { fast: 0.8, slow: 2.0 }));
+        assert_eq!(speeds(&[look(100.0, 100.0), look(104.0, 100.0)]), None);
+        assert_eq!(speeds(&[]), None);
     }
 
     /// A slow minute between two fast ones is found, too.

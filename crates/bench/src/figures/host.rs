@@ -44,7 +44,8 @@ fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<M
 
 /// The constants that the model reads, which are those of [`Costs::of`].
 fn inputs(here: &Profile) -> Vec<Input> {
-    let groups = ["tcp_", "epoll_", "fifo_", "rps_", "idle_exit_", "memcached_request_"];
+    let groups =
+        ["tcp_", "epoll_", "fifo_", "rps_", "idle_exit_", "idle_wake_", "memcached_request_"];
     let names: Vec<&str> = here.constants.keys().map(String::as_str).collect();
     let used = names.into_iter().filter(|name| groups.iter().any(|group| name.starts_with(group)));
     here.inputs(&used.collect::<Vec<_>>())

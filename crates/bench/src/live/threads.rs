@@ -13,6 +13,7 @@ use anyhow::Context;
 use flowyard_yard::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fd::OwnedFd;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::priority::{hurry, keep};
 use crate::stats::median;
@@ -219,6 +220,79 @@ pub(crate) fn polls(clock: &Clock, clock_ns: f64, switch_ns: f64) -> anyhow::Res
         let (now, timed) = (sleeper.join(), spinner.join());
         Ok([now.map_err(panicked)??, timed.map_err(panicked)??])
     })
+}
+
+/// What an idle CPU costs, in nanoseconds.
+pub(crate) struct Idle {
+    /// A write that wakes a thread on an idle CPU, without a write that wakes nobody: the interrupt, above all.
+    pub(crate) wake: f64,
+    /// From the beginning of that write until the thread has read.
+    pub(crate) run: f64,
+    /// The CPU time of a `ppoll` that a timer ends on an idle CPU.
+    pub(crate) poll: f64,
+    /// From the time of that timer until the `ppoll` returns.
+    pub(crate) timer: f64,
+}
+
+/// Measures what it costs that a CPU is idle, with ordinary threads.
+pub(crate) fn idle(clock: &Clock, clock_ns: f64) -> anyhow::Result<Idle> {
+    const TIMES: usize = 60;
+    /// Long enough that the other CPU has become idle.
+    const PAUSE: u64 = 150_000;
+    let (other, nobody) = (eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+    let (is_over, began) = (AtomicBool::new(false), AtomicU64::new(0));
+    let sleeper = || -> anyhow::Result<f64> {
+        let ready = keep(1);
+        let mut all = Vec::new();
+        while !is_over.load(Ordering::Acquire) {
+            read(&other)?;
+            all.push(clock().saturating_sub(began.load(Ordering::Acquire)) as f64);
+        }
+        ready?;
+        Ok(median(&mut all))
+    };
+    let waker = || -> anyhow::Result<f64> {
+        let ready = keep(0);
+        let timed = |fd: &OwnedFd| {
+            let end = clock() + PAUSE;
+            while clock() < end {}
+            let now = clock();
+            began.store(now, Ordering::Release);
+            write(fd).map(|()| (clock() - now) as f64)
+        };
+        let measure = |fd| (0..TIMES).map(|_| timed(fd)).collect::<anyhow::Result<Vec<f64>>>();
+        let all = measure(&other).and_then(|woke| Ok([woke, measure(&nobody)?]));
+        is_over.store(true, Ordering::Release);
+        write(&other)?; // wakes the sleeper, which may wait
+        ready?;
+        let [woke, none] = all?.map(|mut all| median(&mut all));
+        Ok((woke - none).max(0.0))
+    };
+    let (run, wake) = thread::scope(|scope| {
+        let (sleeper, waker) = (scope.spawn(sleeper), scope.spawn(waker));
+        let panicked = |_| anyhow::anyhow!("a measuring thread panicked");
+        let (sleeper, waker) = (sleeper.join(), waker.join());
+        anyhow::Ok((sleeper.map_err(panicked)??, waker.map_err(panicked)??))
+    })?;
+    let timed = || -> anyhow::Result<[f64; 2]> {
+        keep(1)?;
+        rustix::thread::set_current_timer_slack(std::num::NonZero::new(1))?;
+        let wait = Timespec { tv_sec: 0, tv_nsec: PAUSE as i64 };
+        let used = || clock_gettime(ClockId::ThreadCPUTime);
+        let (before, mut late) = (used(), Vec::new());
+        for _ in 0..TIMES {
+            let end = clock() + PAUSE;
+            poll(&mut [PollFd::new(&nobody, PollFlags::ERR)], Some(&wait))?;
+            late.push(clock().saturating_sub(end) as f64);
+        }
+        let after = used();
+        let used =
+            (after.tv_sec - before.tv_sec) as f64 * 1e9 + (after.tv_nsec - before.tv_nsec) as f64;
+        Ok([used / TIMES as f64 - 2.0 * clock_ns, median(&mut late) - clock_ns])
+    };
+    let timed = thread::scope(|scope| scope.spawn(timed).join());
+    let [poll, timer] = timed.map_err(|_| anyhow::anyhow!("a measuring thread panicked"))??;
+    Ok(Idle { wake, run: run - clock_ns, poll: poll.max(0.0), timer: timer.max(0.0) })
 }
 
 /// Nanoseconds of a write that wakes no thread and a read that does not wait.

@@ -95,7 +95,7 @@ impl Used {
     }
 
     /// Of the server, and of what is in front of it.
-    const fn server(&self) -> u64 {
+    pub(super) const fn server(&self) -> u64 {
         self.memcached + self.yard + self.softirq
     }
 

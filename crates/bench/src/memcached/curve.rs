@@ -18,6 +18,8 @@ pub struct Curve {
     pub way: Way,
     /// The wall: the highest offered rate that held, in requests per second; 0 if the lowest did not.
     pub wall_rps: Spread,
+    /// The wall of each round.
+    pub walls_rps: Vec<f64>,
     /// Whether in every round a higher rate did not hold. If not, the wall may be higher.
     pub wall_found: bool,
     /// All requests of all rounds.
@@ -77,6 +79,7 @@ impl Curve {
         Self {
             way,
             wall_rps: Spread::of(sweeps.iter().map(wall).collect()),
+            walls_rps: sweeps.iter().map(wall).collect(),
             wall_found: sweeps.iter().all(|sweep| held(sweep) != rates.len().checked_sub(1)),
             requests: sum(|one| one.requests),
             sets: sum(|one| one.sets),

@@ -256,8 +256,18 @@ mod tests {
     fn curve(least: f64, most: f64, wall_found: bool) -> Curve {
         let wall_rps = Spread { median: least, least, most };
         let (requests, sets, answered) = (0, 0, 0);
-        let (drops, points) = (Default::default(), Vec::new());
-        Curve { way: Way::None, wall_rps, wall_found, requests, sets, answered, drops, points }
+        let (drops, points, walls_rps) = (Default::default(), Vec::new(), Vec::new());
+        Curve {
+            way: Way::None,
+            wall_rps,
+            walls_rps,
+            wall_found,
+            requests,
+            sets,
+            answered,
+            drops,
+            points,
+        }
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::outfile::OutFile;
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
+mod locality;
 mod model;
+mod order;
 
 /// Name and version of the document.
 pub(crate) const SCHEMA: &str = "flowyard.bench-memcached/1";
@@ -24,6 +26,8 @@ Examples:
   flowyard bench memcached --quick
   flowyard bench memcached --rounds 5 --html memcached.html
   flowyard bench memcached --ways none,rfs,yard-atr --rates 20000,40000,60000 --json
+  flowyard bench memcached --rounds 7 --json > today.json
+  flowyard bench memcached --rounds 7 --against yesterday.json
   flowyard calibrate --output here.toml && flowyard bench memcached --profile here.toml
 
 Clients and server are network namespaces that the command makes and removes; the machine's own interfaces are not used.
@@ -73,6 +77,10 @@ pub(crate) struct Args {
     /// measured curves and walls of the kernel's ways
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+
+    /// JSON document of an earlier measurement: compare the order of the walls with the order then
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 
     /// Write one HTML page with plots
     #[arg(long, value_name = "FILE")]
@@ -134,6 +142,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let date = crate::clock::date();
     let job = Job { program: &program, date: &date, ..args.job()? };
     let file = OutFile::new(args.html.as_ref(), "page")?;
+    let earlier = args.against.as_deref().map(order::read).transpose()?;
     let profile = args.profile.as_deref().map(crate::predict::read_profile).transpose()?;
     // Before the measurement, which is then alone on the CPUs.
     let predict = |profile| Model::predict(profile, &job);
@@ -152,7 +161,10 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let progress = |done: usize, of: usize| bar.at(done as u64, of as u64);
     let results = measure(&job, &crate::clock::new(), &progress);
     drop(bar);
-    let results = results.map_err(Stop::Failed)?.beside(model);
+    let mut results = results.map_err(Stop::Failed)?.beside(model).against(earlier.as_ref());
+    if let Some(profile) = &profile {
+        results = results.with_predicted_locality(profile).map_err(bad_input)?;
+    }
     let written = file.map_or(Ok(()), |file| file.write_page(&page(&results)));
     if args.json {
         output::json(SCHEMA, results)?;
@@ -220,6 +232,12 @@ fn spread(spread: Spread, unit: Unit) -> String {
 fn text(results: &Results) -> String {
     let (walls, all) = (walls(results).to_text(&style()), table(results).to_text(&style()));
     let mut text = format!("{walls}\n{all}\n{}\n", about(results));
+    if let Some(table) = locality::table(results) {
+        text += &format!("{}\n{}\n\n", table.to_text(&style()), locality::ABOUT);
+    }
+    for sentence in order::sentences(results) {
+        text += &format!("{sentence}\n");
+    }
     if let Some(model) = &results.model {
         text += &model::text(results, model);
     }
@@ -372,9 +390,18 @@ fn page(results: &Results) -> Page {
             Card::new("rounds", results.rounds.to_string())
                 .detail("each value is the median of the rounds"),
         )
-        .section(Section::new("Walls").table(walls(results)).note(about(results)))
+        .section(
+            order::sentences(results)
+                .into_iter()
+                .fold(Section::new("Walls").table(walls(results)), Section::note)
+                .note(about(results)),
+        )
         .section(Section::new("Curves").plots(plots))
         .section(Section::new("All values").table(table(results)));
+    if let Some(table) = locality::table(results) {
+        let section = Section::new("Locality in the yard").table(table);
+        page = page.section(section.note(locality::ABOUT));
+    }
     if let Some(model) = &results.model {
         page = page.section(model::section(results, model));
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 flowyard_testkit::tests! {
     each_request_gets_its_answer_by_every_way,
     the_model_is_beside_the_kernels_ways,
+    an_earlier_measurement_is_beside_this_one,
     without_memcached_nothing_is_measured,
     nothing_is_left_behind,
 }
@@ -67,6 +68,41 @@ fn each_request_gets_its_answer_by_every_way() {
             assert!((0.0..=1.0).contains(&median("local_share")), "{point}");
         }
     }
+}
+
+/// Each pair of ways is in the order, and a document is compared with itself without a difference. `atr` is compared with the
+/// hash at both rates. Which of them is better depends on the machine.
+fn an_earlier_measurement_is_beside_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("earlier.json");
+    let ways = ["--ways", "none,tap-hash,tap-atr", "--latency", "1h"];
+    let earlier = measured(&ways);
+    assert!(earlier["against"].is_null());
+    let order = earlier["order"].as_array().unwrap();
+    assert_eq!(order.len(), 3);
+    assert!(
+        order.iter().all(|pair| pair["differs"] == false),
+        "one round shows nothing: {order:?}"
+    );
+    let locality = &earlier["locality"][0];
+    assert_eq!(
+        (&locality["by_hash"], &locality["by_atr"]),
+        (&"tap-hash".into(), &"tap-atr".into())
+    );
+    let points = locality["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    for point in points {
+        assert!((-1.0..=1.0).contains(&point["local_share"].as_f64().unwrap()), "{point}");
+        assert!(point["predicted_ns"].is_null());
+    }
+    std::fs::write(&file, earlier.to_string()).unwrap();
+    let file = file.display().to_string();
+    let document = measured(&[&ways[..], &["--against", &file]].concat());
+    assert_eq!(document["against"]["date"], earlier["date"]);
+    assert_eq!(document["against"]["reversed"], serde_json::json!([]));
+    let refused = bench(&["--against", "/dev/null"], None);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is no document of"));
 }
 
 /// `flowyard calibrate` measures every cost that the model reads. The model has the rates of the measurement, and the yard

@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
             }
             Event::Arrive(cpu) => {
                 let own = &self.cpus[usize::from(cpu)];
-                let idle = if own.busy { 0 } else { self.of.costs.idle_exit };
+                let idle = if own.busy { 0 } else { self.idle_delay() };
                 self.events.after(idle, Event::Soft(cpu));
             }
             Event::Soft(cpu) => self.begin_stack(cpu),
@@ -274,26 +274,38 @@ impl<'a> Run<'a> {
 
     /// The cost of waking `thread`, paid by the thread that runs on `cpu`.
     fn wake_cost(&self, thread: usize, cpu: u16) -> Nanos {
-        let other = &self.threads[thread];
+        let (costs, other) = (&self.of.costs, &self.threads[thread]);
         match (other.asleep, other.cpu == cpu) {
             (false, _) => 0,
-            (true, true) => self.of.costs.wake_near,
-            (true, false) => self.of.costs.wake_far,
+            (true, true) => costs.wake_near,
+            (true, false) if self.is_idle(other.cpu) => costs.wake_near + costs.idle_wake,
+            (true, false) => costs.wake_far,
         }
     }
 
+    fn is_idle(&self, cpu: u16) -> bool {
+        let own = &self.cpus[usize::from(cpu)];
+        !own.busy && !own.in_softirq
+    }
+
+    /// From the end of a wake-up, or from an interrupt, until an idle processor begins to work.
+    fn idle_delay(&self) -> Nanos {
+        self.of.costs.idle_exit.saturating_sub(self.of.costs.idle_wake)
+    }
+
     fn wake(&mut self, thread: usize) {
+        self.wake_after(self.idle_delay(), thread);
+    }
+
+    /// Makes a thread runnable. An idle processor begins to work after `delay`.
+    fn wake_after(&mut self, delay: Nanos, thread: usize) {
         let own = &mut self.threads[thread];
         if std::mem::take(&mut own.asleep) {
             let cpu = own.cpu;
             self.cpus[usize::from(cpu)].runs.push_back(thread);
-            self.poke(cpu);
-        }
-    }
-
-    fn poke(&mut self, cpu: u16) {
-        if !self.cpus[usize::from(cpu)].busy {
-            self.events.after(self.of.costs.idle_exit, Event::Poke(cpu));
+            if !self.cpus[usize::from(cpu)].busy {
+                self.events.after(delay, Event::Poke(cpu));
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) fn costs() -> Costs {
         wake_far: 800,
         switch: 400,
         idle_exit: 2000,
+        idle_wake: 600,
         ipi_send: 0,
         ipi_take: 0,
         ipi_flight: 1000,
@@ -56,7 +57,7 @@ fn alone_a_request_takes_the_sum_of_its_parts() {
     // Requests to the other processor's server cost the same as those to the server of the same processor.
     setup.costs.ways[1] = setup.costs.ways[0];
     setup.costs.wake_far = setup.costs.wake_near;
-    setup.costs.idle_exit = 0;
+    (setup.costs.idle_exit, setup.costs.idle_wake) = (0, 0);
     let outcome = setup.run();
     // ask + wake, switch, event, read, request, answer, nothing, wake, epoll twice, switch, take
     let sum = 4000 + 500 + 400 + 100 + 300 + 1000 + 4000 + 100 + 500 + 400 + 400 + 300;

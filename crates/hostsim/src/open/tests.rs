@@ -14,6 +14,8 @@ fn costs() -> Costs {
         poll: 300,
         armed: 700,
         timer: 3000,
+        idle_poll: 3700,
+        idle_timer: 6000,
         slice: 4 * MS,
     }
 }
@@ -22,9 +24,10 @@ fn costs() -> Costs {
 fn even() -> Costs {
     let mut costs = costs();
     costs.host.ways = [costs.host.ways[0]; 4];
-    (costs.host.wake_near, costs.host.wake_far, costs.host.idle_exit) = (0, 0, 0);
+    (costs.host.wake_near, costs.host.wake_far) = (0, 0);
+    (costs.host.idle_exit, costs.host.idle_wake, costs.idle_timer) = (0, 0, 0);
     (costs.host.switch, costs.host.epoll, costs.host.event, costs.host.nothing) = (0, 0, 0, 0);
-    (costs.turn, costs.poll, costs.armed, costs.timer) = (1, 1, 1, 1);
+    (costs.turn, costs.poll, costs.armed, costs.timer, costs.idle_poll) = (1, 1, 1, 1, 1);
     costs
 }
 
@@ -59,8 +62,9 @@ fn the_counters_balance_and_equal_seeds_give_equal_runs() {
 /// The counters of a run that is cut off still balance: what is in queues is counted there.
 #[test]
 fn requests_in_queues_are_held() {
-    let Costs { host, ask, take, turn, poll, armed, timer, slice } = costs();
-    let load = Generator { ask, take, turn, poll, armed, timer, rate: 2e5, time: [0, 50 * MS] };
+    let Costs { host, ask, take, turn, poll, armed, timer, idle_poll, idle_timer, slice } = costs();
+    let (rate, time) = (2e5, [0, 50 * MS]);
+    let load = Generator { ask, take, turn, poll, armed, timer, idle_poll, idle_timer, rate, time };
     for steering in STEERINGS {
         let load = Load::Open(load);
         let host = Host {
@@ -88,9 +92,9 @@ fn requests_in_queues_are_held() {
 fn at_a_low_load_the_latency_is_the_sum_of_the_path() {
     // The generator sleeps until the request is due, on an idle processor.
     let costs = costs();
-    let timer = 2000 + 400 + 3000 - 700 + 200 + 100; // idle_exit, switch, timer, epoll, turn
+    let timer = 6000 + 400 + 200 + 100; // idle_timer, switch, epoll, turn
     let server = 400 + 200 + 100 + 300 + 1000 + 4000 + 100; // switch, epoll, event, read, request, answer, nothing
-    let asked = 150 + 4000 + 500; // ask, wake of the server
+    let asked = 150 + 4000 + 500; // ask, wake of the server, which is as long for a near thread as for a far one
     let back = 400 + 200 + 100 + 300 + 350; // switch, epoll, event, take
     // The generator's ppoll after it has asked, in which it finds nothing, goes before the server; it is woken by the
     // answer.
@@ -100,7 +104,7 @@ fn at_a_low_load_the_latency_is_the_sum_of_the_path() {
     only_near.costs.host.wake_far = 500;
     only_near.time = 1000 * MS;
     let run = only_near.run();
-    // To the thread of the other processor: the delay of an idle one twice, and no ppoll, epoll and switch in between.
+    // To the thread of the other processor: the wake-up of an idle one twice, and no ppoll, epoll and switch in between.
     let far = timer + asked + 2000 + server + 500 + 2000 + back;
     let mean = f64::from(near + far) / 2.0;
     assert!((run.mean_ns / mean - 1.0).abs() < 0.05, "{run:?} {mean}");
@@ -181,6 +185,32 @@ fn costs_move_the_wall_by_their_share() {
     assert_eq!(change(Steering::None, interrupt), 0.0);
     let rps = change(Steering::Rps, interrupt);
     assert!((-0.20..-0.05).contains(&rps), "{rps}");
+}
+
+/// Perturbation: what an idle processor costs is paid for each request at a low load, and hardly at the wall.
+#[test]
+fn an_idle_processor_costs_time_at_low_loads() {
+    let cost = |costs: Costs| {
+        let run = Setup { costs, time: 500 * MS, ..setup(Steering::None, 2e3) }.run();
+        run.busy.iter().sum::<f64>() * 1e9 / run.answered_rps
+    };
+    let (before, wall) = (cost(costs()), wall_of(costs(), Steering::None));
+    // A request is sent when a timer has ended the idle time.
+    let mut timer = costs();
+    timer.idle_poll += 3000;
+    timer.idle_timer += 3000;
+    let more = cost(timer) - before;
+    assert!((2700.0..3100.0).contains(&more), "{more}");
+    // Half of the requests are for the other processor: it is woken, and wakes the generator with the answer.
+    let mut wake = costs();
+    wake.host.idle_wake += 3000;
+    wake.host.idle_exit += 3000;
+    let more = cost(wake) - before;
+    assert!((2600.0..3200.0).contains(&more), "{more}");
+    for changed in [timer, wake] {
+        let moved = wall_of(changed, Steering::None) / wall - 1.0;
+        assert!(moved.abs() < 0.02, "{moved}");
+    }
 }
 
 #[test]

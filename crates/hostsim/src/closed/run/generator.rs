@@ -55,8 +55,11 @@ pub(crate) struct Generator {
     pub(crate) poll: Nanos,
     /// A `ppoll` that an answer ends before its timer expires, besides sleep and wake-up.
     pub(crate) armed: Nanos,
-    /// A `ppoll` that a timer ends.
+    /// A `ppoll` that a timer ends while the processor runs another thread, and while it is idle.
     pub(crate) timer: Nanos,
+    pub(crate) idle_poll: Nanos,
+    /// From the time of a timer until an idle processor has returned from that `ppoll`.
+    pub(crate) idle_timer: Nanos,
     /// Requests per second of each thread.
     pub(crate) rate: f64,
     /// Requests that are due from then on are measured; the last one is due before then.
@@ -84,8 +87,8 @@ pub(crate) struct Paced {
     now: Nanos,
     /// Number of waits; a timer belongs to one of them.
     waits: u64,
-    /// Whether a timer ended the last wait.
-    is_timed: bool,
+    /// What the end of the last wait by a timer costs, behind what every wait costs.
+    timer_ns: Nanos,
 }
 
 impl Default for Paced {
@@ -97,7 +100,7 @@ impl Default for Paced {
             due: 0,
             now: 0,
             waits: 0,
-            is_timed: false,
+            timer_ns: 0,
         }
     }
 }
@@ -158,8 +161,7 @@ impl Run<'_> {
             Step::Ask => (Chunk::Wait(number), load.poll),
             Step::List => {
                 let events = own.ready.len().min(EPOLL_MAX) as Nanos;
-                let is_timed = std::mem::take(&mut own.paced.is_timed);
-                let timer = if is_timed { load.timer.saturating_sub(load.armed) } else { 0 };
+                let timer = std::mem::take(&mut own.paced.timer_ns);
                 (Chunk::List(number), timer + costs.epoll + events * costs.event)
             }
         }
@@ -188,10 +190,15 @@ impl Run<'_> {
 
     /// The timer of a wait expires.
     pub(super) fn expire(&mut self, number: usize, wait: u64) {
+        let super::Load::Open(load) = &self.of.load else { return };
+        let is_idle = self.is_idle(self.threads[number].cpu);
         let own = &mut self.threads[number];
         if own.asleep && own.paced.waits == wait {
-            own.paced.is_timed = true;
-            self.wake(number);
+            let all = if is_idle { load.idle_poll } else { load.timer };
+            let rest = all.saturating_sub(load.armed);
+            own.paced.timer_ns = rest;
+            // The thread pays the cost of the end within the time of the timer.
+            self.wake_after(load.idle_timer.saturating_sub(rest), number);
         }
     }
 
