@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The cost is that of the send that carries the request through the server's stack, and of the read of the request. If the
-//! thread sleeps, the difference between the two wake-ups is added: that is the upper end, and a thread that is awake is the
-//! lower one. Other costs of a request, which are most of them, do not depend on the CPU.
+//! thread sleeps and its CPU is idle, the interrupt that wakes that CPU is added: that is the upper end, and a thread that is
+//! awake is the lower one. Other costs of a request, which are most of them, do not depend on the CPU.
 //!
 //! Thread-safety: plain functions and values.
 
@@ -42,8 +42,8 @@ pub struct LocalityPoint {
     pub saved_share: f64,
     /// Share of the requests that `atr` delivers on the CPU of their thread, less the share by hash.
     pub local_share: f64,
-    /// CPU time that `atr` saves as predicted, while the thread of the request is awake and while it sleeps; null without a
-    /// profile.
+    /// CPU time that `atr` saves as predicted, while the thread of the request is awake, and while it sleeps and its CPU is
+    /// idle; null without a profile.
     pub predicted_ns: Option<[f64; 2]>,
 }
 
@@ -87,12 +87,13 @@ fn server_ns(sample: &Sample) -> f64 {
     sample.used.server() as f64 / (sample.requests as f64).max(1.0)
 }
 
-/// What a request costs less on the CPU of its thread than on another one, while the thread is awake and while it sleeps.
+/// What a request costs less on the CPU of its thread than on another one, while the thread is awake, and while it sleeps and
+/// its CPU is idle.
 fn remote_ns(profile: &Profile) -> Result<[f64; 2], ProfileError> {
     let more = |far: &str, near: &str| Ok(profile.get(far)? - profile.get(near)?);
     let awake =
         more("tcp_far_ask_ns", "tcp_near_ask_ns")? + more("tcp_far_read_ns", "tcp_near_read_ns")?;
-    Ok([awake, awake + more("fair_wake_far_ns", "fair_wake_near_ns")?])
+    Ok([awake, awake + profile.get("idle_wake_ns")?])
 }
 
 impl Results {

@@ -7,7 +7,7 @@ use super::spread;
 
 pub(super) const ABOUT: &str = "What the learner atr saves of a request, compared with the same yard by hash in the same round, \
     at the rates that held in every round of both. Predicted from the costs of this machine: the stack and the read on the CPU \
-    of the thread instead of another one, while the thread is awake, and with the wake-up of a thread that sleeps.";
+    of the thread instead of another one, while the thread is awake, and with the interrupt for a thread that sleeps on an idle CPU.";
 
 /// The table; `None` if no yard was measured both ways.
 pub(super) fn table(results: &Results) -> Option<Table> {
@@ -17,7 +17,7 @@ pub(super) fn table(results: &Results) -> Option<Table> {
         .column(Column::number("more local"))
         .column(Column::number("CPU time").unit("server side"))
         .column(Column::number("share").unit("of it"))
-        .column(Column::number("predicted").unit("awake, asleep"))
+        .column(Column::number("predicted").unit("awake, idle"))
         .column(Column::number("mean latency"));
     let mut is_empty = true;
     for locality in &results.locality {

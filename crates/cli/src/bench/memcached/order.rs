@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flowyard_bench::memcached::{Against, Earlier, Pair, Results};
+use flowyard_bench::memcached::{Against, Earlier, Pair, Results, Way};
 
 use crate::stop::{Stop, bad_input};
 
@@ -19,42 +19,83 @@ pub(super) fn read(path: &Path) -> Result<Earlier, Stop> {
     })
 }
 
-fn pairs(pairs: &[Pair]) -> String {
-    let told = |pair: &Pair| {
-        let Pair { higher, lower, rounds_higher, rounds_lower, .. } = pair;
-        format!("{} above {} ({rounds_higher} to {rounds_lower})", higher.name(), lower.name())
+/// A sentence for each way that is above others.
+fn above(pairs: &[Pair]) -> Vec<String> {
+    let mut ways: Vec<Way> = Vec::new();
+    for pair in pairs {
+        if !ways.contains(&pair.higher) {
+            ways.push(pair.higher);
+        }
+    }
+    let lower = |pair: &Pair| {
+        let Pair { lower, rounds_higher, rounds_lower, .. } = pair;
+        format!("{} ({rounds_higher} to {rounds_lower})", lower.name())
     };
-    pairs.iter().map(told).collect::<Vec<_>>().join("; ")
-}
-
-/// A list with its title, or what to say if it is empty.
-fn list(title: &str, all: &[Pair], none: &str) -> String {
-    if all.is_empty() { none.to_owned() } else { format!("{title}: {}.", pairs(all)) }
+    let told = |way: Way| {
+        let below = pairs.iter().filter(|pair| pair.higher == way).map(lower);
+        format!("\"{}\" is above: {}.", way.name(), below.collect::<Vec<_>>().join("; "))
+    };
+    ways.into_iter().map(told).collect()
 }
 
 /// Sentences about the order of the walls.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let differ: Vec<Pair> = results.order.iter().filter(|pair| pair.differs).cloned().collect();
-    let few =
-        if results.rounds < 6 { " Fewer than 6 rounds cannot show a difference." } else { "" };
-    let none = format!(
-        "No two walls differ by the sign test over the rounds (at most 5 % by chance).{few}"
-    );
-    let title =
-        "Walls that differ (rounds in which each is higher; sign test, at most 5 % by chance)";
-    let mut all = vec![list(title, &differ, &none)];
+    let few = match results.rounds {
+        ..6 => " Fewer than 6 rounds cannot show a difference.",
+        _ => "",
+    };
+    let test = "differ by a sign test over the rounds (at most 5 % by chance)";
+    let mut all = vec![if differ.is_empty() {
+        format!("No two walls {test}.{few}")
+    } else {
+        format!("Walls that {test}, with the rounds in which each of the two was higher:")
+    }];
+    all.extend(above(&differ));
     if let Some(Against { date, same, reversed, once }) = &results.against {
         all.push(format!(
             "Of these, {} differ in the same order in the measurement of {date}, and {} in the opposite order.",
             same.len(),
             reversed.len(),
         ));
-        if !reversed.is_empty() {
-            all.push(format!("In the opposite order then: {}.", pairs(reversed)));
-        }
-        if !once.is_empty() {
-            all.push(format!("They differ in one of the two measurements only: {}.", pairs(once)));
+        for (pairs, title) in [
+            (reversed, "In the opposite order then:"),
+            (once, "Walls that differ in one of the two measurements only:"),
+        ] {
+            if !pairs.is_empty() {
+                all.push(title.to_owned());
+                all.extend(above(pairs));
+            }
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_that_is_above_others_has_a_sentence() {
+        let pair = |higher, lower, rounds_higher| Pair {
+            higher,
+            lower,
+            rounds_higher,
+            rounds_lower: 0,
+            chance: 0.02,
+            differs: true,
+        };
+        let pairs = [
+            pair(Way::None, Way::Rps, 6),
+            pair(Way::TapAtr, Way::Rfs, 7),
+            pair(Way::None, Way::Rfs, 7),
+        ];
+        let told = above(&pairs);
+        assert_eq!(
+            told[0],
+            "\"kernel, none\" is above: kernel, RPS (6 to 0); kernel, RFS (7 to 0)."
+        );
+        assert_eq!(told[1], "\"yard and TAP, ATR\" is above: kernel, RFS (7 to 0).");
+        assert_eq!(above(&[]), [""; 0]);
+    }
 }
