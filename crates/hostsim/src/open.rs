@@ -91,7 +91,7 @@ impl Costs {
         let host = crate::closed::Costs::with(profile, "fair", "memcached_keys_ns")?;
         Ok(Self {
             // A processor that was idle for longer takes longer to begin.
-            host: crate::closed::Costs { idle_exit: profile.ns("idle_run_ns")?, ..host },
+            host: crate::closed::Costs { idle_exit: profile.ns("idle_wake_latency_ns")?, ..host },
             ask: profile.ns("generator_ask_ns")?,
             take: profile.ns("generator_take_ns")?,
             turn: profile.ns("generator_turn_ns")?,
@@ -99,7 +99,7 @@ impl Costs {
             armed: profile.ns("ppoll_armed_ns")?,
             timer: profile.ns("ppoll_timer_ns")?,
             idle_poll: profile.ns("idle_poll_ns")?,
-            idle_timer: profile.ns("idle_timer_ns")?,
+            idle_timer: profile.ns("idle_timer_latency_ns")?,
             slice: profile.ns("fair_slice_ns")?,
         })
     }

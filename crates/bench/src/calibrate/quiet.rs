@@ -60,21 +60,30 @@ pub(super) struct Speeds {
     pub(super) slow: f64,
 }
 
+impl Speeds {
+    /// Those of each processor in `looks`.
+    fn of(looks: &[Look]) -> impl Iterator<Item = Self> {
+        let cpus = looks.first().map_or(0, |look| look.spins.len());
+        (0..cpus).map(|cpu| {
+            let mut spins: Vec<f64> =
+                looks.iter().filter_map(|look| look.spins.get(cpu)).copied().collect();
+            let middle = median(&mut spins);
+            let least = spins.iter().copied().fold(f64::MAX, f64::min);
+            let most = spins.iter().copied().fold(0.0, f64::max);
+            Self { fast: least / middle, slow: most / middle }
+        })
+    }
+
+    /// The change between both, as a share.
+    fn change(&self) -> f64 {
+        self.slow / self.fast - 1.0
+    }
+}
+
 /// The speeds of that processor whose speed changed most; `None` if no speed changed by more than what is allowed.
 pub(super) fn speeds(looks: &[Look]) -> Option<Speeds> {
-    let cpus = looks.first()?.spins.len();
-    let of = |cpu: usize| {
-        let mut spins: Vec<f64> =
-            looks.iter().filter_map(|look| look.spins.get(cpu)).copied().collect();
-        let middle = median(&mut spins);
-        let (least, most) = spins
-            .iter()
-            .fold((f64::MAX, 0.0_f64), |(least, most), spin| (least.min(*spin), most.max(*spin)));
-        Speeds { fast: least / middle, slow: most / middle }
-    };
-    let change = |speeds: &Speeds| speeds.slow / speeds.fast;
-    let most = (0..cpus).map(of).max_by(|a, b| change(a).total_cmp(&change(b)))?;
-    (change(&most) - 1.0 > MOST_CHANGE).then_some(most)
+    let most = Speeds::of(looks).max_by(|a, b| a.change().total_cmp(&b.change()))?;
+    (most.change() > MOST_CHANGE).then_some(most)
 }
 
 /// What disturbed the time of `looks`, one sentence each.
@@ -97,11 +106,9 @@ pub(super) fn disturbances(looks: &[Look]) -> Vec<String> {
         found
             .push(format!("other programs used {is:.1} % of the processors (at most {most:.0} %)"));
     }
-    for cpu in 0..first.spins.len() {
-        let spins = || looks.iter().filter_map(|look| look.spins.get(cpu)).copied();
-        let change = spins().fold(0.0, f64::max) / spins().fold(f64::MAX, f64::min) - 1.0;
-        if change > MOST_CHANGE {
-            let (is, most) = (percent(change), percent(MOST_CHANGE));
+    for (cpu, speeds) in Speeds::of(looks).enumerate() {
+        if speeds.change() > MOST_CHANGE {
+            let (is, most) = (percent(speeds.change()), percent(MOST_CHANGE));
             found
                 .push(format!("the speed of CPU {cpu} changed by {is:.0} % (at most {most:.0} %)"));
         }

@@ -7,8 +7,8 @@ use flowyard_report::exhibit::Interval;
 
 use super::quiet::Speeds;
 
-/// Times that do not depend on the speed of a processor.
-const TIMES: [&str; 1] = ["fair_slice_ns"];
+/// Times that the kernel sets: they do not depend on the speed of a processor.
+const SET_BY_KERNEL: [&str; 1] = ["fair_slice_ns"];
 
 /// The values of each constant, one from each round, and what was measured.
 #[derive(Default)]
@@ -27,9 +27,10 @@ impl Samples {
         let constant = |(name, (values, source)): (String, (Vec<f64>, String))| {
             let values: Vec<f64> = values.into_iter().map(|value| value.max(0.0) + 0.0).collect();
             let (value, mut interval) = Interval::of(&values)?;
-            let depends = name.ends_with("_ns") && !TIMES.contains(&&*name);
-            if let (true, Some(Interval { low, high, .. }), Some(speeds)) =
-                (depends, &mut interval, speeds)
+            let is_work = name.ends_with("_ns") && !SET_BY_KERNEL.contains(&&*name);
+            if let Some(Interval { low, high, .. }) = &mut interval
+                && let Some(speeds) = speeds
+                && is_work
             {
                 *low = low.min(value * speeds.fast);
                 *high = high.max(value * speeds.slow);

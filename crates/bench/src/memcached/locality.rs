@@ -35,16 +35,16 @@ pub struct LocalityPoint {
     /// Requests per second that were due.
     pub offered_rps: f64,
     /// CPU time of a request on the server's side that `atr` saves: the differences of the rounds.
-    pub saved_ns: Spread,
+    pub cpu_saved_ns: Spread,
     /// Mean latency that `atr` saves: the differences of the rounds.
-    pub faster_ns: Spread,
+    pub latency_saved_ns: Spread,
     /// CPU time that `atr` saves of what a request costs by hash.
-    pub saved_share: f64,
+    pub cpu_saved_share: f64,
     /// Share of the requests that `atr` delivers on the CPU of their thread, less the share by hash.
     pub local_share: f64,
     /// CPU time that `atr` saves as predicted, while the thread of the request is awake, and while it sleeps and its CPU is
     /// idle; null without a profile.
-    pub predicted_ns: Option<[f64; 2]>,
+    pub predicted_cpu_saved_ns: Option<[f64; 2]>,
 }
 
 /// The pairs that are compared.
@@ -71,15 +71,15 @@ fn point(at: usize, offered_rps: f64, hash: &[Sweep], atr: &[Sweep]) -> Option<L
         let pairs = hash.iter().zip(atr);
         Spread::of(pairs.map(|(hash, atr)| of(&hash.samples[at]) - of(&atr.samples[at])).collect())
     };
-    let saved_ns = differences(server_ns);
+    let cpu_saved_ns = differences(server_ns);
     let by_hash = Spread::of(hash.iter().map(|sweep| server_ns(&sweep.samples[at])).collect());
     Some(LocalityPoint {
         offered_rps,
-        saved_ns,
-        faster_ns: differences(|one| one.latency.mean_ns),
-        saved_share: saved_ns.median / by_hash.median.max(1.0),
+        cpu_saved_ns,
+        latency_saved_ns: differences(|one| one.latency.mean_ns),
+        cpu_saved_share: cpu_saved_ns.median / by_hash.median.max(1.0),
         local_share: -differences(|one| one.local_share).median,
-        predicted_ns: None,
+        predicted_cpu_saved_ns: None,
     })
 }
 
@@ -104,7 +104,7 @@ impl Results {
     pub fn with_predicted_locality(mut self, profile: &Profile) -> Result<Self, ProfileError> {
         let remote = remote_ns(profile)?;
         for point in self.locality.iter_mut().flat_map(|locality| &mut locality.points) {
-            point.predicted_ns = Some(remote.map(|ns| ns * point.local_share));
+            point.predicted_cpu_saved_ns = Some(remote.map(|ns| ns * point.local_share));
         }
         Ok(self)
     }
@@ -141,10 +141,10 @@ mod tests {
         assert_eq!(all.len(), 1, "TapAtr was not measured");
         let point = &all[0].points[0];
         assert_eq!((point.offered_rps, point.local_share), (40e3, 0.5));
-        let Spread { median, least, most } = point.saved_ns;
+        let Spread { median, least, most } = point.cpu_saved_ns;
         assert_eq!((median, least, most), (1000.0, 600.0, 2000.0));
-        assert!((point.saved_share - 1.0 / 15.0).abs() < 1e-9);
-        assert!((point.faster_ns.median / 1000.0 - 1.0).abs() < 0.02, "{point:?}");
+        assert!((point.cpu_saved_share - 1.0 / 15.0).abs() < 1e-9);
+        assert!((point.latency_saved_ns.median / 1000.0 - 1.0).abs() < 0.02, "{point:?}");
     }
 
     #[test]

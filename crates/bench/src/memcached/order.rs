@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Curve, Way};
 
-/// The probability up to which a difference is not attributed to chance.
-const CHANCE: f64 = 0.05;
+/// The level of significance: two ways differ if the p-value is no more than this.
+const SIGNIFICANCE: f64 = 0.05;
 
 /// Two ways, compared in each round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub struct Pair {
     /// Number of rounds in which it was lower. In the remaining rounds, both walls were the same rate.
     pub rounds_lower: u64,
     /// The probability of such a difference, or of a greater one, if both ways had the same wall: two-sided sign test.
-    pub chance: f64,
+    pub p_value: f64,
     /// Whether that is at most 5 %.
     pub differs: bool,
 }
@@ -71,10 +71,17 @@ impl Pair {
             a.walls_rps.iter().zip(&b.walls_rps).filter(|(a, b)| is(a, b)).count() as u64
         };
         let (above, below) = (count(|a, b| a > b), count(|a, b| a < b));
-        let chance = sign_test(above.min(below), above + below);
+        let p_value = sign_test(above.min(below), above + below);
         let (higher, lower) = if above < below { (b.way, a.way) } else { (a.way, b.way) };
         let (rounds_higher, rounds_lower) = (above.max(below), above.min(below));
-        Self { higher, lower, rounds_higher, rounds_lower, chance, differs: chance <= CHANCE }
+        Self {
+            higher,
+            lower,
+            rounds_higher,
+            rounds_lower,
+            p_value,
+            differs: p_value <= SIGNIFICANCE,
+        }
     }
 
     fn is_of(&self, other: &Self) -> bool {
@@ -153,7 +160,7 @@ mod tests {
         let first = &all[0];
         assert_eq!((first.higher, first.lower), (Way::None, Way::Rps));
         assert_eq!((first.rounds_higher, first.rounds_lower), (6, 0));
-        assert!(first.differs && first.chance == 2.0 / 64.0);
+        assert!(first.differs && first.p_value == 2.0 / 64.0);
         assert!(all[1..].iter().all(|pair| !pair.differs), "{all:?}");
     }
 
@@ -164,7 +171,7 @@ mod tests {
             lower,
             rounds_higher: 7,
             rounds_lower: 0,
-            chance: 0.01,
+            p_value: 0.01,
             differs,
         };
         let now = [

@@ -93,7 +93,7 @@ fn an_earlier_measurement_is_beside_this_one() {
     assert_eq!(points.len(), 2);
     for point in points {
         assert!((-1.0..=1.0).contains(&point["local_share"].as_f64().unwrap()), "{point}");
-        assert!(point["predicted_ns"].is_null());
+        assert!(point["predicted_cpu_saved_ns"].is_null());
     }
     std::fs::write(&file, earlier.to_string()).unwrap();
     let file = file.display().to_string();

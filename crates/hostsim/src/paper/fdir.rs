@@ -30,6 +30,11 @@ pub(super) fn curve(setup: &Setup, rates: &[f64]) -> Result<Curve, FigureError> 
     Ok(Curve::run(setup, &rates)?)
 }
 
+/// The load at which the latency rises, in millions of requests a second; not a number if it never does.
+pub(super) fn wall(curve: &Curve) -> f64 {
+    curve.wall().unwrap_or(f64::NAN) / M
+}
+
 fn run(setup: &Setup) -> Result<Outcome, FigureError> {
     let outcome = setup.run()?;
     if outcome.is_balanced() { Ok(outcome) } else { Err(FigureError::Unbalanced) }
@@ -82,7 +87,7 @@ pub(super) fn memcached(context: &Context, _: &Spec) -> Result<Made, FigureError
     for (name, setup) in cases {
         let curve = curve(&setup, &RATES)?;
         made.push(format!("{name}: most responses"), curve.peak() / M);
-        made.push(format!("{name}: latency's wall"), curve.wall().unwrap_or(f64::NAN) / M);
+        made.push(format!("{name}: latency's wall"), wall(&curve));
         peaks.insert(name, curve.peak());
         let points = |of: fn(&Outcome) -> f64| -> Vec<(f64, f64)> {
             curve.points.iter().map(|(rate, outcome)| (rate / M, of(outcome))).collect()
@@ -298,10 +303,7 @@ pub(super) fn settings(context: &Context, _: &Spec) -> Result<Made, FigureError>
             let curve = curve(&setup(profile, steering)?, &rates)?;
             bars.push(curve.peak() / M);
             made.push(format!("{card}, {what}: most responses"), curve.peak() / M);
-            made.push(
-                format!("{card}, {what}: latency's wall"),
-                curve.wall().unwrap_or(f64::NAN) / M,
-            );
+            made.push(format!("{card}, {what}: latency's wall"), wall(&curve));
         }
     }
     for (what, bars) in whats.into_iter().zip(bars) {

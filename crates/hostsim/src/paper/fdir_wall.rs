@@ -13,7 +13,7 @@ use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
 use super::context::{Context, FigureError};
-use super::fdir::{M, curve, predicted, setup};
+use super::fdir::{M, curve, predicted, setup, wall};
 use crate::profile::Profile;
 use crate::server::{Curve, Moderation, Placement, Setup, Steering};
 
@@ -23,8 +23,8 @@ const RATES: [f64; 11] = [0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 4.5, 5.
 /// The limits of the paper, in millions a second.
 const WALL: f64 = 1.5;
 const MOST: f64 = 4.0;
-/// What is left of the X520's 5 M/s, at least.
-const LEFT: f64 = 4.5;
+/// The most responses of the X520 that count as the paper's 5 M/s.
+const ATR_MOST: f64 = 4.5;
 
 /// An assumption that differs from that of `fdir-memcached`.
 struct Case {
@@ -92,8 +92,7 @@ fn cases() -> [Case; 9] {
     ]
 }
 
-/// The most responses and the wall of each adapter in one case, in millions a second. No ATR if the change does not
-/// concern it.
+/// The curves of one case; none of ATR if the change does not concern the X520.
 struct Outcome {
     rfs: Curve,
     rss: Curve,
@@ -111,14 +110,9 @@ impl Outcome {
     /// Whether RFS is as the paper says - wall, most responses, and better than without - and ATR as before.
     fn is_as_printed(&self) -> bool {
         let (rfs, rss) = (self.rfs.peak(), self.rss.peak());
-        let keeps_atr = self.atr.as_ref().is_none_or(|atr| LEFT * M < atr.peak());
+        let keeps_atr = self.atr.as_ref().is_none_or(|atr| ATR_MOST * M < atr.peak());
         wall(&self.rfs) < WALL && rss < rfs && rfs < MOST * M && keeps_atr
     }
-}
-
-/// Not a number if the latency never exceeds the limit.
-fn wall(curve: &Curve) -> f64 {
-    curve.wall().unwrap_or(f64::NAN) / M
 }
 
 /// All cases, computed side by side.
@@ -152,14 +146,10 @@ pub(super) fn rfs_wall(context: &Context, _: &Spec) -> Result<Made, FigureError>
     }
     let explains = outcomes.iter().filter(|(_, outcome)| outcome.is_as_printed());
     let explains: Vec<_> = explains.map(|(case, _)| case.name).collect();
-    made.note(if explains.is_empty() {
-        "No case has a wall of RFS below 1.5 M/s, most responses between those without RFS and 4 M/s, and 5 M/s with ATR.".to_owned()
-    } else {
-        format!(
-            "Wall of RFS below 1.5 M/s, most responses between those without RFS and 4 M/s, and 5 M/s with ATR: {}.",
-            explains.join("; ")
-        )
-    });
+    let explains = if explains.is_empty() { "no case".to_owned() } else { explains.join("; ") };
+    made.note(format!(
+        "Wall of RFS below 1.5 M/s, most responses between those without RFS and 4 M/s, and 5 M/s with ATR: {explains}."
+    ));
     let latency = Plot::new(
         "Mean latency with RPS and RFS",
         Axis::linear("offered, M requests/s", Unit::Plain("")),

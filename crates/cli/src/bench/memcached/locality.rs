@@ -31,15 +31,15 @@ pub(super) fn table(results: &Results) -> Option<Table> {
 
 fn row(way: Way, point: &LocalityPoint) -> Vec<Cell> {
     let predicted = point
-        .predicted_ns
+        .predicted_cpu_saved_ns
         .map_or_else(|| "-".to_owned(), |ends| ends.map(|ns| Unit::Nanos.show(ns)).join(", "));
     let row = [
         num::exact(point.offered_rps as u64),
         Unit::Share.show(point.local_share),
-        spread(point.saved_ns, Unit::Nanos),
-        Unit::Share.show(point.saved_share),
+        spread(point.cpu_saved_ns, Unit::Nanos),
+        Unit::Share.show(point.cpu_saved_share),
         predicted,
-        spread(point.faster_ns, Unit::Nanos),
+        spread(point.latency_saved_ns, Unit::Nanos),
     ];
     let name = Cell::new(way.name()).tone(Tone::Strong);
     std::iter::once(name).chain(row.map(Cell::new)).collect()

@@ -45,7 +45,7 @@ pub(super) fn sentences(results: &Results) -> Vec<String> {
         ..6 => " Fewer than 6 rounds cannot show a difference.",
         _ => "",
     };
-    let test = "differ by a sign test over the rounds (at most 5 % by chance)";
+    let test = "differ by a sign test over the rounds (significant at 5 %)";
     let mut all = vec![if differ.is_empty() {
         format!("No two walls {test}.{few}")
     } else {
@@ -82,7 +82,7 @@ mod tests {
             lower,
             rounds_higher,
             rounds_lower: 0,
-            chance: 0.02,
+            p_value: 0.02,
             differs: true,
         };
         let pairs = [

@@ -197,7 +197,7 @@ impl Run<'_> {
             let all = if is_idle { load.idle_poll } else { load.timer };
             let rest = all.saturating_sub(load.armed);
             own.paced.timer_ns = rest;
-            // The thread pays the cost of the end within the time of the timer.
+            // The latency of a timer contains what the thread pays for the end of its wait.
             self.wake_after(load.idle_timer.saturating_sub(rest), number);
         }
     }
