@@ -101,7 +101,14 @@ fn udp_len(sa: &Sa) -> usize {
 /// # Errors
 /// When the packet cannot be sealed.
 pub fn plan(sa: &Sa, packet: &[u8]) -> Result<Plan, Refuse> {
-    plan_for(sa, Ip::parse(packet).ok_or(Refuse::Malformed)?)
+    let ip = Ip::parse(packet).filter(|ip| has_right_sum(packet, ip)).ok_or(Refuse::Malformed)?;
+    plan_for(sa, ip)
+}
+
+/// Whether the checksum of an IPv4 header is right. It is computed anew when the header changes, so a wrong one has to be found
+/// before (RFC 1812 section 5.2.2).
+fn has_right_sum(packet: &[u8], ip: &Ip) -> bool {
+    ip.is_v6 || packet.get(..ip.upper).is_some_and(checksum::verify_ipv4_header)
 }
 
 /// As [`plan`], for a packet with this header.
@@ -234,9 +241,11 @@ pub enum Kind {
     Ike,
     /// A fragment of ESP, or of UDP to the port of NAT traversal.
     Fragment,
+    /// ESP that is too short, with UDP or without: nothing that a gateway can open.
+    Short,
     /// Something else.
     Other,
-    /// ESP that is too short, or an invalid IP header.
+    /// An invalid IP header.
     Malformed,
 }
 
@@ -262,12 +271,12 @@ pub fn kind(packet: &[u8], is_nat: impl Fn(u16) -> bool) -> Kind {
             Some([0xff]) => return Kind::Keepalive,
             Some([0, 0, 0, 0, ..]) => return Kind::Ike,
             Some(esp) => esp,
-            None => return Kind::Malformed,
+            None => return Kind::Short,
         }
     } else {
         upper
     };
-    let Some(header) = esp.first_chunk::<HEADER>() else { return Kind::Malformed };
+    let Some(header) = esp.first_chunk::<HEADER>() else { return Kind::Short };
     let [spi, low] =
         [[0, 1, 2, 3], [4, 5, 6, 7]].map(|at| u32::from_be_bytes(at.map(|n: usize| header[n])));
     let Some((src, dst)) = ip.addresses(packet) else { return Kind::Malformed };
@@ -328,6 +337,7 @@ pub fn open(
     if ip.total > packet.len()
         || ip.total < start + 2 + ICV
         || arrived.is_udp != sa.config.encap.is_some()
+        || sa.config.mode == Mode::Transport && !has_right_sum(packet, &ip)
     {
         note(&counts.malformed);
         return Err(Refuse::Malformed);

@@ -13,9 +13,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use flowyard_frame::{FlowKey, Frag};
-use flowyard_wire::LinkType;
+use flowyard_flow::parse;
+use flowyard_frame::{FlowKey, Frag, proto};
 use flowyard_wire::edit::tags;
+use flowyard_wire::{Headers, LinkType};
 use flowyard_yard::{Arrivals, ControlPlane, DropReason};
 
 use crate::esp::{self, Arrived, Kind, NAT_PORT};
@@ -126,14 +127,33 @@ pub struct IpsecHub {
     pub totals: Totals,
 }
 
-/// A key that cannot be used, and the line of its SA.
+/// An SA that cannot be used, and its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {error}")]
 pub struct BadSa {
     /// The line.
     pub line: usize,
     /// The reason.
-    pub error: BadKey,
+    pub error: SaError,
+}
+
+/// Why an SA cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SaError {
+    /// Its key.
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    /// The high half of a number cannot be inferred without a window (RFC 4303 appendix A2).
+    #[error(
+        "an inbound SA with extended sequence numbers (flag esn) needs an anti-replay window: set replay-window to 32 or more"
+    )]
+    NoWindow,
+    /// In transport mode, a template without addresses fits SAs of both directions.
+    #[error(
+        "policies in both directions fit this SA, so its direction is unknown: write its addresses in the template or in the \
+         selector of the policies"
+    )]
+    Unclear,
 }
 
 fn without_ports(policy: &Policy) -> Policy {
@@ -155,14 +175,10 @@ impl IpsecHub {
             Policies::new(strict.map(|policy| without_ports(&policy)), settings.seeds[1])
         };
         let out = Policies::new(of(true), settings.seeds[1]);
-        let fits = |policy: &Policy, sa: &SaConfig| match policy.verdict {
-            Verdict::Protect(template) => template.fits(sa),
-            _ => false,
-        };
         let numbered = || settings.sas.iter().enumerate();
         let carriers_of = |policy: &Policy| {
             numbered()
-                .filter(|(_, sa)| fits(policy, sa))
+                .filter(|(_, sa)| policy.fits(sa))
                 .map(|(number, _)| number)
                 .collect::<Vec<_>>()
         };
@@ -171,16 +187,25 @@ impl IpsecHub {
         let mut locals = HashSet::new();
         let mut inbound = HashMap::new();
         for (number, sa) in numbered() {
+            let bad = |error| Err(BadSa { line: sa.line, error });
             if outbound.contains(&number) {
+                // In tunnel mode, templates have addresses.
+                if sa.mode == Mode::Transport && of(false).any(|policy| policy.fits(sa)) {
+                    return bad(SaError::Unclear);
+                }
                 locals.insert(sa.src);
+            } else if sa.is_extended && sa.window == 0 {
+                return bad(SaError::NoWindow);
             } else {
                 locals.insert(sa.dst);
                 inbound.insert((sa.dst, sa.spi), number);
             }
         }
+        // The peer's port of an outbound SA may be any that its NAT has chosen.
+        let inbound_sas = inbound.values().map(|number| &settings.sas[*number]);
         let mut nat_ports: Vec<u16> =
-            settings.sas.iter().filter_map(|sa| sa.encap).map(|encap| encap.dport).collect();
-        if !nat_ports.is_empty() {
+            inbound_sas.filter_map(|sa| sa.encap).map(|encap| encap.dport).collect();
+        if settings.sas.iter().any(|sa| sa.encap.is_some()) {
             nat_ports.push(NAT_PORT);
         }
         nat_ports.sort_unstable();
@@ -188,7 +213,8 @@ impl IpsecHub {
         let mut iv = flowyard_frame::rng::Rng::new(settings.seeds[0]);
         let sa = |sa: &SaConfig| {
             let line = sa.line;
-            Sa::new(sa.clone(), iv.bits(), settings.slack).map_err(|error| BadSa { line, error })
+            let made = Sa::new(sa.clone(), iv.bits(), settings.slack);
+            made.map_err(|error| BadSa { line, error: error.into() })
         };
         Ok(Self {
             sas: settings.sas.iter().map(sa).collect::<Result<_, _>>()?,
@@ -220,11 +246,21 @@ impl IpsecHub {
         sa.is_some_and(|key| self.inbound.contains_key(&key))
     }
 
-    /// What happens to `packet`, whose fields are in `key`.
+    /// What happens to `packet`. Its fields are in `key`, which was made when the frame was received. Policies are asked about the
+    /// fields that the packet has now, if an action list has changed them, or if it has more tags than a key is made through.
     pub(crate) fn classify(&self, packet: &[u8], key: &FlowKey) -> Class {
+        if is_key_of(key, packet) {
+            return self.class(packet, key);
+        }
+        let headers = Headers::parse(LinkType::RawIp, packet);
+        self.class(packet, &parse::key(&headers, packet, key.in_port))
+    }
+
+    fn class(&self, packet: &[u8], key: &FlowKey) -> Class {
         let is_local = || key.dst_ip().is_some_and(|dst| self.locals.contains(&dst));
         match esp::kind(packet, |port| self.nat_ports.binary_search(&port).is_ok()) {
             Kind::Malformed => return Class::Drop(DropReason::Malformed),
+            Kind::Short if is_local() => return Class::Drop(DropReason::Malformed),
             Kind::Esp(arrived) if self.locals.contains(&arrived.dst) => {
                 return match self.inbound.get(&(arrived.dst, arrived.spi)) {
                     Some(&number) => Class::Open(arrived, number),
@@ -247,7 +283,7 @@ impl IpsecHub {
     }
 
     /// What happens to a packet that may leave unprotected as far as inbound policies are concerned.
-    pub(crate) fn outbound(&self, key: &FlowKey) -> Class {
+    fn outbound(&self, key: &FlowKey) -> Class {
         match self.out.get(key).map(|(number, policy)| (number, policy.verdict)) {
             Some((number, Verdict::Protect(_))) => Class::Seal(number),
             Some((_, Verdict::Discard)) => Class::Drop(DropReason::Policy),
@@ -256,9 +292,16 @@ impl IpsecHub {
         }
     }
 
-    /// Whether an outbound policy is about a packet with this key.
-    pub(crate) fn has_outbound(&self, key: &FlowKey) -> bool {
-        self.out.get(key).is_some()
+    /// What happens to a packet that was opened. An inbound policy permits it, so one without an outbound policy passes.
+    pub(crate) fn onward(&self, key: &FlowKey) -> Class {
+        let is_fragment = key.fragment() != Frag::No;
+        let policies = if is_fragment { &self.out_of_fragments } else { &self.out };
+        match policies.get(key).map(|(number, policy)| (number, policy.verdict)) {
+            Some((_, Verdict::Protect(_))) if is_fragment => Class::Drop(DropReason::IpsecFragment),
+            Some((number, Verdict::Protect(_))) => Class::Seal(number),
+            Some((_, Verdict::Discard)) => Class::Drop(DropReason::Policy),
+            Some((_, Verdict::Bypass)) | None => Class::Pass,
+        }
     }
 
     /// A fragment passes only if no policy, whatever its ports, protects or drops such packets.
@@ -283,6 +326,33 @@ impl IpsecHub {
             Some(Verdict::Discard) | None => false,
         }
     }
+}
+
+/// Whether policies find the same in `key` as in `packet`. If not, it may be because the packet has extension headers.
+fn is_key_of(key: &FlowKey, packet: &[u8]) -> bool {
+    let (is_same, upper, proto) = match packet.first().map(|first| first >> 4) {
+        Some(4) => {
+            let Some(header) = packet.first_chunk::<20>() else { return false };
+            let is_same =
+                key.is_ipv4() && key.src[..4] == header[12..16] && key.dst[..4] == header[16..];
+            (is_same, usize::from(header[0] & 0xf) * 4, header[9])
+        }
+        Some(6) => {
+            let Some(header) = packet.first_chunk::<40>() else { return false };
+            (key.is_ipv6() && key.src == header[8..24] && key.dst == header[24..], 40, header[6])
+        }
+        _ => return false,
+    };
+    let is_same_port = |at: usize, port: u16| {
+        let field = packet.get(upper + at..).and_then(|rest| rest.first_chunk()).copied();
+        field.map(u16::from_be_bytes) == Some(port)
+    };
+    // Later fragments have no ports, and neither have those keys.
+    let has_ports = matches!(proto, proto::TCP | proto::UDP | proto::SCTP);
+    let skips = !has_ports || key.sport | key.dport == 0;
+    is_same
+        && proto == key.proto
+        && (skips || is_same_port(0, key.sport) && is_same_port(2, key.dport))
 }
 
 /// The IP packet of an Ethernet frame, with its offset.

@@ -25,6 +25,6 @@ mod sync;
 mod work;
 pub mod xfrm;
 
-pub use hub::{BadSa, IpsecHub, Settings, Totals};
+pub use hub::{BadSa, IpsecHub, SaError, Settings, Totals};
 pub use sa::{Sa, SaConfig};
 pub use work::Ipsec;

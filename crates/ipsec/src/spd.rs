@@ -110,6 +110,22 @@ pub struct Policy {
     pub line: usize,
 }
 
+impl Policy {
+    /// Whether packets of this policy may be carried by `sa`. In transport mode these are packets between the addresses of the SA,
+    /// so a template without addresses fits only the SAs whose addresses are in the selector.
+    #[must_use]
+    pub fn fits(&self, sa: &SaConfig) -> bool {
+        let Selector { src, dst, .. } = &self.selector;
+        let is_between = || src.contains(&sa.src) && dst.contains(&sa.dst);
+        match self.verdict {
+            Verdict::Protect(template) => {
+                template.fits(sa) && (sa.mode == Mode::Tunnel || is_between())
+            }
+            Verdict::Bypass | Verdict::Discard => false,
+        }
+    }
+}
+
 impl Selector {
     /// The key and the mask of a rule.
     fn rule(&self) -> (FlowKey, FlowKey) {

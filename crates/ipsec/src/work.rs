@@ -99,14 +99,14 @@ impl Ipsec {
     ) -> Result<(), DropReason> {
         let l3 = packet_of(pool.bytes(frame), pool.meta(frame).link)?;
         match stamp {
-            Stamp::Number(sa, number) => return self.seal(frame, pool, l3, sa, number),
+            Stamp::Number(sa, number) => return self.seal(frame, pool, l3, (sa, number), true),
             Stamp::Drop(reason) => return Err(reason),
             Stamp::None => {}
         }
         let totals = &self.hub.totals;
         match self.hub.classify(pool.bytes(frame).get(l3..).unwrap_or_default(), key) {
             Class::Open(arrived, sa) => self.open(frame, key, pool, l3, (&arrived, sa)),
-            Class::Seal(policy) => self.seal_for(frame, pool, l3, policy, key),
+            Class::Seal(policy) => self.seal_for(frame, pool, l3, (policy, key), true),
             Class::Drop(reason) => Err(reason),
             Class::Keepalive => {
                 totals.keepalives.fetch_add(1, Relaxed);
@@ -123,34 +123,37 @@ impl Ipsec {
         }
     }
 
-    /// Takes a number and seals.
+    /// Takes a number and seals; `tells` as for [`Ipsec::seal`].
     fn seal_for(
         &mut self,
         frame: &mut Frame,
         pool: &Pool,
         l3: usize,
-        policy: usize,
-        key: &FlowKey,
+        (policy, key): (usize, &FlowKey),
+        tells: bool,
     ) -> Result<(), DropReason> {
         match self.hub.take(policy, key) {
-            Stamp::Number(sa, number) => self.seal(frame, pool, l3, sa, number),
+            Stamp::Number(sa, number) => self.seal(frame, pool, l3, (sa, number), tells),
             Stamp::Drop(reason) => Err(reason),
             Stamp::None => Err(DropReason::NoSa),
         }
     }
 
-    /// Seals the packet at `l3` with a number of SA `sa`.
+    /// Seals the packet at `l3` with a number of SA `sa`. If it does not fit, and `tells` is set, its sender gets an ICMP error.
     fn seal(
         &mut self,
         frame: &mut Frame,
         pool: &Pool,
         l3: usize,
-        sa: usize,
-        number: u64,
+        (sa, number): (usize, u64),
+        tells: bool,
     ) -> Result<(), DropReason> {
         let mtu = self.hub.mtu;
         let (sa, tally) = self.sa(sa)?;
         let plan = esp::plan(sa, pool.bytes(frame).get(l3..).unwrap_or_default())?;
+        if plan.total() > mtu && !tells {
+            return Err(DropReason::TooBig);
+        }
         if plan.total() > mtu {
             let from = sa.config.src;
             return self.too_big(frame, pool, l3, from, esp::inner_mtu(mtu, &plan), &plan);
@@ -217,9 +220,10 @@ impl Ipsec {
         if !hub.may_arrive(&inner, number) {
             return Err(DropReason::Policy);
         }
-        match hub.outbound(&inner) {
-            Class::Seal(policy) => self.seal_for(frame, pool, l3, policy, &inner),
-            Class::Drop(reason) if hub.has_outbound(&inner) => Err(reason),
+        match hub.onward(&inner) {
+            // An ICMP error would quote what came protected, and leave unprotected.
+            Class::Seal(policy) => self.seal_for(frame, pool, l3, (policy, &inner), false),
+            Class::Drop(reason) => Err(reason),
             _ => Ok(()),
         }
     }

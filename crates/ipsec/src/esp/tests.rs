@@ -255,7 +255,7 @@ fn what_else_comes_to_the_port_of_nat_traversal() {
     let is = |packet: &[u8]| kind(packet, |port| port == NAT_PORT);
     assert_eq!(is(&udp(&[0xff])), Kind::Keepalive);
     assert_eq!(is(&udp(&[0, 0, 0, 0, 1, 2])), Kind::Ike);
-    assert_eq!(is(&udp(&[0, 0, 1])), Kind::Malformed);
+    assert_eq!(is(&udp(&[0, 0, 1])), Kind::Short);
     assert!(matches!(
         is(&udp(&[1; 40])),
         Kind::Esp(Arrived { spi: 0x0101_0101, is_udp: true, .. })

@@ -9,6 +9,7 @@ use super::*;
 use crate::hub::Settings;
 use crate::xfrm;
 
+mod refused;
 mod unfinished;
 
 const KEY: &str = "0x000102030405060708090a0b0c0d0e0f10111213";

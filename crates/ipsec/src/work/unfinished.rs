@@ -194,7 +194,7 @@ impl Ipsec {
         self.hub.totals.checksums.fetch_add(1, Relaxed);
         complete(frame, pool)?;
         match left {
-            Left::Class(Class::Seal(policy)) => self.seal_for(frame, pool, l3, policy, key),
+            Left::Class(Class::Seal(policy)) => self.seal_for(frame, pool, l3, (policy, key), true),
             _ if stamp == Stamp::None => {
                 let key = key_of(pool.bytes(frame), key.in_port);
                 self.single(frame, &key, pool, stamp)
