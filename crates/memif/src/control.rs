@@ -33,7 +33,7 @@ use crate::{Role, Settings};
 /// What is reported: connections, their ends, and the reasons.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How long a client may take to connect.
+/// How long the other side may take for the handshake.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(200);
@@ -136,21 +136,17 @@ impl Control {
         while !self.shared.stops.load(Ordering::Acquire) {
             let [_, calls, talks] = self.wait(Some(listener.as_fd()));
             self.common();
+            // First what the client has said: it may have gone, and the next one may call already.
+            if talks {
+                self.listen();
+            }
             if calls
                 && let Ok(socket) =
                     accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
             {
                 self.accept(socket);
             }
-            if talks {
-                self.listen();
-            }
-            let is_late = |session: &Session| {
-                !session.is_connected && clock().duration_since(session.since) > PATIENCE
-            };
-            if self.session.as_ref().is_some_and(is_late) {
-                self.end("it did not connect within 2 s");
-            }
+            self.end_late();
         }
         self.end("the interface is closed");
     }
@@ -166,8 +162,19 @@ impl Control {
             if talks {
                 self.listen();
             }
+            self.end_late();
         }
         self.end("the interface is closed");
+    }
+
+    /// Ends a session whose peer has not completed the handshake for too long.
+    fn end_late(&mut self) {
+        let is_late = |session: &Session| {
+            !session.is_connected && clock().duration_since(session.since) > PATIENCE
+        };
+        if self.session.as_ref().is_some_and(is_late) {
+            self.end("the other side did not answer within 2 s");
+        }
     }
 
     /// Waits for events: wake-ups, calls, messages.

@@ -299,11 +299,12 @@ impl TxQueue {
         write: impl FnOnce(&mut Sender) -> Result<T, Violation>,
     ) -> Result<Option<T>, Violation> {
         let all = |sender: &mut Sender| {
-            let result = write(sender)?;
+            let result = write(sender);
+            // Also after an error: the frames before it count as transmitted.
             if sender.finish() {
                 self.pending.shown();
             }
-            Ok(Some(result))
+            result.map(Some)
         };
         match &mut self.sender {
             None => Ok(None),

@@ -373,6 +373,60 @@ fn a_peer_that_sleeps_is_woken() {
     assert_eq!((transmit(&mut queue), attend(&mut queue)), (0, 0));
 }
 
+/// Frames that were written before the peer broke the rules count as transmitted, so the peer must see them.
+#[test]
+fn frames_before_a_violation_are_published() {
+    let (mut client, server) = pair();
+    let shared = Arc::new(Shared::new(1).unwrap());
+    let thread = Thread::new(Arc::clone(&shared), 1, Arc::new(|_| ()), Box::new(|| ()));
+    let mut queue = Queue::new(&shared, &Arc::new(thread), 0);
+    // The client names the buffers of the server's frames; the third has no room.
+    let ring = client.receivers[0].ring();
+    let slot = client.receivers[0].next_slot().wrapping_add(2);
+    ring.set_descriptor(slot, Descriptor { length: 0, ..ring.descriptor(slot) });
+    shared.publish(Some((server.receivers, server.senders)));
+    assert!(is(&mut queue, true));
+    let mut written = 0;
+    let result = queue.tx.send(|sender| {
+        sender.begin(u16::MAX)?;
+        for byte in 0..5 {
+            sender.write(&[byte; 20])?;
+            written += 1;
+        }
+        Ok(())
+    });
+    assert_eq!((written, result.unwrap_err().to_string()), (2, "a buffer has no room".to_owned()));
+    let got = drain(&mut client.receivers[0], 64);
+    assert_eq!(got, [Ok(vec![0; 20]), Ok(vec![1; 20])]);
+}
+
+#[test]
+fn a_client_does_not_wait_forever_for_a_server_that_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock");
+    let listener = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        None,
+    )
+    .unwrap();
+    let address = rustix::net::SocketAddrUnix::new(&socket).unwrap();
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 4).unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let mut client = open_at(Role::Client, &socket, &log);
+    assert!(is(&mut client.queues[0], false));
+    let _silent = rustix::net::accept(&listener).unwrap();
+    // It hangs up, and calls again.
+    let _second = rustix::net::accept(&listener).unwrap();
+    drop(client);
+    let log = log.lock().unwrap().join("\n");
+    assert!(
+        log.contains("Client: not connected: the other side did not answer within 2 s"),
+        "{log}"
+    );
+}
+
 /// The names of the threads of this process.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();

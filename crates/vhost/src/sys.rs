@@ -34,12 +34,22 @@ unsafe impl Send for Mapping {}
 // SAFETY: shared references give atomic integers and copies only.
 unsafe impl Sync for Mapping {}
 
+/// The file systems whose files are in memory, also those of `memfd_create`.
+const IN_MEMORY: [rustix::fs::FsWord; 2] = [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC];
+
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset` on.
     ///
     /// # Errors
-    /// When the file is shorter, or cannot be mapped.
+    /// When the file is shorter, or cannot be mapped; or when it is not in memory. A page of another file system may take as long to
+    /// read as the program behind it likes (FUSE), and a core of the data plane would wait for it.
     pub(crate) fn new(file: &impl AsFd, offset: u64, len: u64) -> io::Result<Self> {
+        if !IN_MEMORY.contains(&rustix::fs::fstatfs(file)?.f_type) {
+            return Err(io::Error::other(
+                "its file is neither in tmpfs nor in hugetlbfs; give QEMU a memory-backend-memfd, or a mem-path in /dev/shm or \
+                 /dev/hugepages",
+            ));
+        }
         let stat = rustix::fs::fstat(file)?;
         let size = stat.st_size as u64;
         let end = offset.checked_add(len).ok_or_else(|| io::Error::other("it is too large"))?;
@@ -203,5 +213,22 @@ impl<T: Integer> Deref for Integers<T> {
         // SAFETY: inside the mapping and aligned, as checked in `new`; the mapping is kept, and every access of this process to
         // shared integers is atomic.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system in user space (FUSE) may never answer, and a disk takes milliseconds.
+    #[test]
+    fn files_outside_of_the_memory_are_refused() {
+        let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, 8192).unwrap();
+        assert!(Mapping::new(&memory, 0, 8192).is_ok());
+        // /proc is neither tmpfs nor hugetlbfs on any machine.
+        let file = std::fs::File::open("/proc/self/maps").unwrap();
+        let error = Mapping::new(&file, 0, 1).unwrap_err().to_string();
+        assert!(error.starts_with("its file is neither in tmpfs nor in hugetlbfs;"), "{error}");
     }
 }

@@ -73,7 +73,7 @@ pub fn open(port: &MemifPort, log: &Log) -> Result<Vec<Halves>, OpenError> {
             has_connected: false,
             report: report.clone(),
         };
-        let tx = MemifTx { queue: tx, stuck: None, report: report.clone() };
+        let tx = MemifTx { queue: tx, stuck: None, has_reported: false, report: report.clone() };
         (Box::new(rx) as Box<dyn Rx>, Box::new(tx) as Box<dyn Tx>)
     };
     Ok(opened.queues.into_iter().map(halves).collect())
@@ -124,6 +124,8 @@ struct MemifTx {
     queue: TxQueue,
     /// The time since which the peer has taken no frames.
     stuck: Option<Nanos>,
+    /// The log has a line about that.
+    has_reported: bool,
     report: Report,
 }
 
@@ -155,14 +157,14 @@ impl Tx for MemifTx {
             }
         }
         if left != lanes || left == Lanes::NONE {
-            self.stuck = None;
+            (self.stuck, self.has_reported) = (None, false);
             return left;
         }
         let since = *self.stuck.get_or_insert(now);
         if now.saturating_sub(since) < STUCK_LIMIT {
             return left;
         }
-        if now.saturating_sub(since) < 2 * STUCK_LIMIT {
+        if !std::mem::replace(&mut self.has_reported, true) {
             let Report { name, log, .. } = &self.report;
             log(name, "the peer takes no frames; frames for it are dropped");
         }
