@@ -44,6 +44,9 @@ pub struct IpsecConfig {
     /// What happens to packets without a policy.
     #[serde(default)]
     pub unmatched: Unmatched,
+    /// Whether packets that were opened are coalesced where they leave by a port that passes on long frames.
+    #[serde(default = "coalesce")]
+    pub coalesce: bool,
     /// Whether other users may be able to read the file of security associations.
     #[serde(default)]
     pub allow_readable_keys: bool,
@@ -62,6 +65,10 @@ pub enum Unmatched {
 
 /// The smallest MTU of IPv6, and the largest length of an IP packet.
 const MTUS: std::ops::RangeInclusive<usize> = 1280..=65_535;
+
+const fn coalesce() -> bool {
+    true
+}
 
 fn mtu() -> Spanned<usize> {
     free(1500)

@@ -304,6 +304,7 @@ impl Config {
             kind,
             carries: self.carries(port),
             delivered: self.delivered(),
+            coalesces: self.ipsec.as_ref().is_some_and(|ipsec| ipsec.get_ref().coalesce),
         })
     }
 

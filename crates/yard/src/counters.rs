@@ -343,6 +343,8 @@ counters! {
     tx_segments,
     /// Checksums that were completed in transmitted frames.
     tx_checksums,
+    /// Transmitted frames that left as parts of longer ones, of ports that coalesce frames. Each counts as one transmitted frame.
+    tx_coalesced,
     /// Ticks that made progress.
     ticks_busy,
     /// Ticks without progress.

@@ -124,8 +124,8 @@ pub struct Descriptors {
 pub trait Tx: Send {
     /// Transmits the frames of `lanes`, lowest first. It leaves their handles in the batch, or replaces a handle by
     /// another frame of the pool with the same length and metadata, but other bytes and another key in the pool. Returns
-    /// the lanes that it cannot take yet, a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
-    /// [`refuse`].
+    /// the lanes that it cannot take yet, which are offered again before any other frames: with a frame all later ones of its
+    /// flow. A lane that it can never take gets an action that drops, see [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
     /// Called once in each turn of the core, behind all calls of [`Tx::tx`] of this turn, also if there was none.
@@ -164,6 +164,8 @@ pub struct Finished {
     pub segments: u64,
     /// Checksums that were completed in frames that were not cut.
     pub checksums: u64,
+    /// Frames that left as parts of longer ones.
+    pub coalesced: u64,
 }
 
 /// What the ports of a core report when they are closed.

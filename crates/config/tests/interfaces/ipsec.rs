@@ -8,7 +8,6 @@
 //! `ipsec_rate` is a measurement, not a test:
 //! `FLOWYARD_LIVE=1 cargo test --release -p flowyard-config --test interfaces ipsec_rate -- --ignored --nocapture`
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,6 +24,7 @@ use crate::yard::{Live, drops_but};
 flowyard_testkit::tests! {
     long_frames_pass_a_tunnel needs [crate::NAMESPACES],
     long_frames_pass_a_tunnel_on_two_cores needs [crate::NAMESPACES],
+    opened_packets_leave_one_by_one_if_asked_for needs [crate::NAMESPACES],
     without_offloads_a_gateway_gets_no_long_frame needs [crate::NAMESPACES],
     ipsec_rate on_demand "a measurement",
 }
@@ -46,9 +46,12 @@ struct Form {
     cores: usize,
     /// More keys of each port.
     words: &'static str,
+    /// Whether opened packets are coalesced.
+    coalesce: bool,
 }
 
-const FORM: Form = Form { is_tap: false, is_v6: false, is_udp: false, cores: 1, words: "" };
+const FORM: Form =
+    Form { is_tap: false, is_v6: false, is_udp: false, cores: 1, words: "", coalesce: true };
 const OFF: &str = "offload = { csum = false }\n";
 
 fn files(folder: &Path, form: Form) {
@@ -110,7 +113,12 @@ fn text(folder: &Path, form: Form, here: usize, [inside, outside]: [&str; 2]) ->
         route(format!("fd0{}::/16", here + 1), "inside", HOSTS[here]),
         route("0.0.0.0/0".to_owned(), "outside", MACS[1 - here][1]),
         route("::/0".to_owned(), "outside", MACS[1 - here][1]),
-        format!("[ipsec]\nstate = {:?}\npolicy = {:?}\n", folder.join("state"), folder.join(format!("policy{here}"))),
+        format!(
+            "[ipsec]\nstate = {:?}\npolicy = {:?}\ncoalesce = {}\n",
+            folder.join("state"),
+            folder.join(format!("policy{here}")),
+            form.coalesce
+        ),
     ]
     .concat()
 }
@@ -194,8 +202,8 @@ fn total(hub: &IpsecHub, name: &str) -> u64 {
 }
 
 /// Streams in both directions, whole and in order, without a wrong checksum and without a packet that a gateway refuses.
-/// Returns what each gateway cut, and the segments of that.
-fn traffic(form: Form) -> [[u64; 2]; 2] {
+/// Returns what each gateway cut, the segments of that, and the opened packets that left as parts of long frames.
+fn traffic(form: Form) -> [[u64; 3]; 2] {
     let site = Site::new(form);
     let [a, b] = &site.hosts;
     for to in far() {
@@ -213,12 +221,12 @@ fn traffic(form: Form) -> [[u64; 2]; 2] {
             assert_eq!(refused, [0; 4], "{counts:?}");
         }
     }
-    let sealed = hubs.each_ref().map(|hub| {
+    let sealed = hubs.map(|hub| {
         flowyard_testkit::note!("{:?}", hub.totals.values());
-        [total(hub, "cut"), total(hub, "segments")]
+        [total(&hub, "cut"), total(&hub, "segments")]
     });
-    site.stop();
-    sealed
+    let coalesced = site.stop().map(|outcome| outcome.total().tx_coalesced);
+    [0, 1].map(|n| [sealed[n][0], sealed[n][1], coalesced[n]])
 }
 
 fn long_frames_pass_a_tunnel() {
@@ -229,10 +237,18 @@ fn long_frames_pass_a_tunnel() {
         Form { is_udp: true, is_tap: true, ..FORM },
     ] {
         let _alone = alone();
-        for [cut, segments] in traffic(form) {
+        for [cut, segments, coalesced] in traffic(form) {
             // Each direction has 32 MiB, that is 24,000 segments.
             assert!(cut > 300 && segments > 5 * cut && segments > 15_000, "{cut} {segments}");
+            assert!(coalesced > 5000, "{coalesced}");
         }
+    }
+}
+
+fn opened_packets_leave_one_by_one_if_asked_for() {
+    let _alone = alone();
+    for [cut, _, coalesced] in traffic(Form { coalesce: false, ..FORM }) {
+        assert!(cut > 300 && coalesced == 0, "{cut} {coalesced}");
     }
 }
 
@@ -240,8 +256,9 @@ fn long_frames_pass_a_tunnel() {
 fn long_frames_pass_a_tunnel_on_two_cores() {
     for is_tap in [false, true] {
         let _alone = alone();
-        for [cut, segments] in traffic(Form { is_tap, cores: 2, ..FORM }) {
+        for [cut, segments, coalesced] in traffic(Form { is_tap, cores: 2, ..FORM }) {
             assert!(cut > 300 && segments > 5 * cut && segments > 15_000, "{cut} {segments}");
+            assert!(coalesced > 1000, "{coalesced}");
         }
     }
 }
@@ -249,30 +266,45 @@ fn long_frames_pass_a_tunnel_on_two_cores() {
 fn without_offloads_a_gateway_gets_no_long_frame() {
     let _alone = alone();
     let sealed = traffic(Form { words: OFF, ..FORM });
-    assert_eq!(sealed, [[0; 2]; 2]);
+    assert_eq!(sealed, [[0; 3]; 2]);
 }
 
-/// Streams from one host to the other, offloads on and off in turn.
+/// Streams from one host to the other in turn: with all offloads, without coalescing of opened packets, and without any. Prints the
+/// rate, and the time for which the gateway that opens the packets was busy. That includes what the kernel does when the gateway
+/// transmits, which is most of what the receiving host does with a frame.
 fn ipsec_rate() {
     let _alone = alone();
-    let mut all: BTreeMap<(bool, &str), Vec<f64>> = BTreeMap::new();
-    for round in 0..7 {
-        for turn in 0..4 {
-            let at = (turn + round) % 4;
-            let (is_tap, words) = (at / 2 == 1, ["", OFF][at % 2]);
-            let site = Site::new(Form { is_tap, words, ..FORM });
-            let rate = stream(&site.hosts[0], &site.hosts[1], far()[0], 512 << 20);
-            flowyard_testkit::note!("  tap {is_tap} '{}': {rate:.0} Mbit/s", words.trim());
-            all.entry((is_tap, words)).or_default().push(rate);
-            site.stop();
+    let forms = [FORM, Form { coalesce: false, ..FORM }, Form { words: OFF, ..FORM }];
+    let names = ["all offloads", "coalesce = false", "no offloads"];
+    let (mut rates, mut costs) = ([(); 6].map(|()| Vec::new()), [(); 6].map(|()| Vec::new()));
+    for round in 0..5 {
+        for turn in 0..6 {
+            let at = (turn + round) % 6;
+            let (is_tap, form) = (at / 3 == 1, at % 3);
+            let site = Site::new(Form { is_tap, ..forms[form] });
+            let rate = stream(&site.hosts[0], &site.hosts[1], far()[0], MEGABYTES << 20);
+            let [_, second] = site.stop();
+            let cost = second.total().busy_ns as f64 / MEGABYTES as f64;
+            flowyard_testkit::note!(
+                "  tap {is_tap}, {}: {rate:.0} Mbit/s, {cost:.0} ns a MiB",
+                names[form]
+            );
+            rates[at].push(rate);
+            costs[at].push(cost);
         }
     }
-    for ((is_tap, words), rates) in &mut all {
-        rates.sort_by(f64::total_cmp);
-        let (count, middle) = (rates.len(), rates[rates.len() / 2]);
+    for at in 0..6 {
+        let [rate, cost] = [&mut rates[at], &mut costs[at]].map(|all| {
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        });
         flowyard_testkit::note!(
-            "tap {is_tap} '{}': median of {count}: {middle:.0} Mbit/s",
-            words.trim()
+            "tap {}, {}: medians {rate:.0} Mbit/s, {cost:.0} ns a MiB",
+            at / 3 == 1,
+            names[at % 3]
         );
     }
 }
+
+/// The size of a stream of [`ipsec_rate`].
+const MEGABYTES: u64 = 128;

@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 36] = [
+const HELP: [(&str, &str); 37] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -121,6 +121,11 @@ const HELP: [(&str, &str); 36] = [
     ),
     ("tx_segments", "Counts the segments that left in place of the frames that were cut."),
     ("tx_checksums", "Counts the checksums that were completed in transmitted frames."),
+    (
+        "tx_coalesced",
+        "Counts the transmitted frames that left as parts of longer ones, of an IPsec gateway with coalesce = true; each counts as one \
+         transmitted frame.",
+    ),
     (
         "ticks_busy",
         "Counts the ticks (rounds of the core's loop: receive, serve, transmit) that moved at least one frame or message.",

@@ -72,13 +72,10 @@ impl Coalesce {
     /// What to do with a frame.
     fn offer(&mut self, frame: &Frame, pool: &Pool) -> Step {
         let (meta, bytes) = (pool.meta(frame), pool.bytes(frame));
-        let is_finished =
-            meta.offload.segment == Segment::None && !meta.offload.has(Offload::PARTIAL);
-        let is_whole = meta.link == LinkType::Ethernet && meta.wire_len as usize == bytes.len();
         let slots = self.table.slots();
         let is_marked_alike =
             (0..Table::FLOWS).all(|at| slots >> at & 1 == 0 || self.open[at].mark == frame.mark);
-        if !(is_finished && is_whole && is_marked_alike) {
+        if !(may_be_joined(meta, bytes) && is_marked_alike) {
             return Step { flush: slots, then: Then::Pass };
         }
         self.table.offer(bytes, meta.offload.has(Offload::VALID))
@@ -116,6 +113,12 @@ impl Coalesce {
     }
 }
 
+/// Whether a frame may be shown to the table: a finished Ethernet frame of which nothing is missing.
+pub(super) fn may_be_joined(meta: Meta, bytes: &[u8]) -> bool {
+    let is_finished = meta.offload.segment == Segment::None && !meta.offload.has(Offload::PARTIAL);
+    is_finished && meta.link == LinkType::Ethernet && meta.wire_len as usize == bytes.len()
+}
+
 /// Puts a frame into the next lane of those that stay. No more frames stay than were taken out of the batch, so the lane is free.
 fn keep(batch: &mut Batch, kept: &mut usize, frame: Frame) {
     batch.frames[*kept] = frame;
@@ -131,4 +134,4 @@ impl behind::Step for Coalesce {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,6 +44,7 @@ impl Core {
             counters.tx_cut += finished.frames;
             counters.tx_segments += finished.segments;
             counters.tx_checksums += finished.checksums;
+            counters.tx_coalesced += finished.coalesced;
         }
         counters
     }

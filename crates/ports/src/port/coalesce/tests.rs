@@ -19,7 +19,7 @@ use super::*;
 type Came = Arc<Mutex<BTreeMap<u16, Vec<Vec<u8>>>>>;
 
 /// Receives segments of flows whose sequence numbers follow each other.
-struct Flows {
+pub(in super::super) struct Flows {
     rng: Rng,
     came: Came,
     next: BTreeMap<u16, (u32, u16)>,
@@ -30,6 +30,10 @@ struct Flows {
 const FLOWS: u64 = 12;
 
 impl Flows {
+    pub(in super::super) fn new(seed: u64, odd: u64) -> Self {
+        Self { rng: Rng::new(seed), came: Came::default(), next: BTreeMap::new(), odd }
+    }
+
     /// A frame of `flow` with an own source port, at the next sequence number.
     fn frame(&mut self, flow: u16) -> (Vec<u8>, Meta) {
         let v6 = flow.is_multiple_of(3);
@@ -86,7 +90,7 @@ impl Rx for Flows {
 }
 
 /// Frames as they are on a wire.
-fn on_a_wire(bytes: &[u8], offload: Offload) -> Vec<Vec<u8>> {
+pub(in super::super) fn on_a_wire(bytes: &[u8], offload: Offload) -> Vec<Vec<u8>> {
     if offload.segment == Segment::None {
         return vec![bytes.to_vec()];
     }
@@ -102,8 +106,8 @@ fn on_a_wire(bytes: &[u8], offload: Offload) -> Vec<Vec<u8>> {
 /// Receives 300 batches; returns how many frames came, and how many were joined to others.
 fn run(seed: u64, large: usize, odd: u64) -> (usize, u64) {
     let mut pool = Pool::new(200, 512).with_large(large).unwrap();
-    let came = Came::default();
-    let inner = Flows { rng: Rng::new(seed), came: Arc::clone(&came), next: BTreeMap::new(), odd };
+    let inner = Flows::new(seed, odd);
+    let came = Arc::clone(&inner.came);
     let mut port = Behind::new(Box::new(inner), Coalesce::new(pool.longest_large()));
     let (mut left, mut joined) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0);
     for _ in 0..300 {
@@ -145,8 +149,8 @@ fn without_buffers_frames_stay_as_they_came() {
         assert!(joined > 0 && (joined as usize) < all, "{joined} of {all} with {large} buffers");
     }
     let mut pool = Pool::new(200, 512);
-    let came = Came::default();
-    let inner = Flows { rng: Rng::new(1), came: Arc::clone(&came), next: BTreeMap::new(), odd: 0 };
+    let inner = Flows::new(1, 0);
+    let came = Arc::clone(&inner.came);
     let mut port = Behind::new(Box::new(inner), Coalesce::new(pool.longest_large()));
     for _ in 0..50 {
         let mut batch = Batch::default();

@@ -25,6 +25,8 @@ pub struct LivePort {
     pub carries: Carries,
     /// The unfinished frames that ports of the engine may receive: those that this port does not pass on it finishes.
     pub delivered: Carries,
+    /// Whether transmitted TCP segments are coalesced, if the port passes on long frames.
+    pub coalesces: bool,
 }
 
 /// The mechanism of a port on an interface.
