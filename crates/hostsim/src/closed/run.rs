@@ -283,9 +283,10 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether the processor has nothing to do, and nobody has woken it yet.
     fn is_idle(&self, cpu: u16) -> bool {
         let own = &self.cpus[usize::from(cpu)];
-        !own.busy && !own.in_softirq
+        !own.busy && !own.in_softirq && !own.polls && own.runs.is_empty()
     }
 
     /// From the end of a wake-up, or from an interrupt, until an idle processor begins to work.
