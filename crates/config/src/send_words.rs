@@ -111,9 +111,9 @@ pub struct ExpectConfig {
     /// The results of each core, from core 0.
     pub core: Vec<CoreExpect>,
     /// Flows that moved to another queue.
-    pub moves: Option<Spanned<Amount>>,
+    pub settle_moved: Option<Spanned<Amount>>,
     /// Frames kept on the flow's current queue because a move was not yet safe.
-    pub held: Option<Spanned<Amount>>,
+    pub settle_held: Option<Spanned<Amount>>,
     /// Flows that were split over several cores.
     pub promoted: Option<Spanned<Amount>>,
     /// Flows that were moved back to one core.
@@ -123,9 +123,9 @@ pub struct ExpectConfig {
     /// Core overloads for which no action was taken.
     pub refused: Option<Spanned<Amount>>,
     /// Frames that matched an exact or a learnt entry.
-    pub exact_hits: Option<Spanned<Amount>>,
+    pub exact_hit: Option<Spanned<Amount>>,
     /// Frames that matched a rule.
-    pub rule_hits: Option<Spanned<Amount>>,
+    pub rule_hit: Option<Spanned<Amount>>,
     /// Frames by user-defined counter; 0 for counters that are not named.
     pub counters: BTreeMap<String, Spanned<Amount>>,
     /// Bytes by user-defined counter; counters that are not named are not compared.

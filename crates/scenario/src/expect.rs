@@ -44,14 +44,14 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
         one("sent", &core.sent, counters.tx_frames);
     }
     all.amount("copies", expect.copies.as_ref(), total.copies);
-    all.amount("moves", expect.moves.as_ref(), total.settle_moved);
-    all.amount("held", expect.held.as_ref(), total.settle_held);
+    all.amount("settle_moved", expect.settle_moved.as_ref(), total.settle_moved);
+    all.amount("settle_held", expect.settle_held.as_ref(), total.settle_held);
     all.amount("promoted", expect.promoted.as_ref(), total.promoted);
     all.amount("demoted", expect.demoted.as_ref(), total.demoted);
     all.amount("rebalanced", expect.rebalanced.as_ref(), total.rebalanced);
     all.amount("refused", expect.refused.as_ref(), total.refused);
-    all.amount("exact_hits", expect.exact_hits.as_ref(), total.exact_hit);
-    all.amount("rule_hits", expect.rule_hits.as_ref(), total.rule_hit);
+    all.amount("exact_hit", expect.exact_hit.as_ref(), total.exact_hit);
+    all.amount("rule_hit", expect.rule_hit.as_ref(), total.rule_hit);
     let names = || config.steer.counters.iter().map(|name| name.get_ref().as_str());
     all.all_named(
         "counters",

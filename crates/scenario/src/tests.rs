@@ -51,7 +51,7 @@ fn a_difference_is_reported_with_its_place() {
         ),
         ("sent =", "queue = { q = 2 }\nsent =", "queue.q: expected 2, got 3"),
         ("sent =", "core = [{ worked = 4 }]\nsent =", "core 0: worked: expected 4, got 3"),
-        ("sent =", "moves = 1\nsent =", "moves: expected 1, got 0"),
+        ("sent =", "settle_moved = 1\nsent =", "settle_moved: expected 1, got 0"),
         (
             "sent =",
             "in_order = false\nsent =",

@@ -259,8 +259,8 @@ pub fn queues(places: &Places) -> Vec<QueueOutcome> {
         name: place.name.clone(),
         order: place.queue.order(),
         is_tx,
-        entered: place.queue.tail(),
-        done: place.queue.head(),
+        enqueued: place.queue.tail(),
+        completed: place.queue.head(),
     })
     .collect()
 }

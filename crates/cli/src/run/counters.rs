@@ -49,17 +49,17 @@ struct CoreCounters {
     /// Frames that the core worked on.
     work_frames: u64,
     /// Frames that an exact, promoted or learnt entry matched.
-    exact_hits: u64,
+    exact_hit: u64,
     /// Frames that a rule matched.
-    rule_hits: u64,
+    rule_hit: u64,
     /// Flows that moved to another queue.
-    moves: u64,
+    settle_moved: u64,
     /// Frames that stayed on the old queue of their flow because a move was not safe yet.
-    held_moves: u64,
+    settle_held: u64,
     /// Share of the time in ticks that moved frames.
     busy_share: f64,
-    /// Share of the time that the threads of the cores used a processor; 0 in a simulation.
-    processor_share: f64,
+    /// Share of the time that the threads of the cores used a CPU; 0 in a simulation.
+    cpu_share: f64,
     /// Decisions to split a flow over cores.
     promoted: u64,
     /// Decisions to return a split flow to one core.
@@ -96,10 +96,10 @@ struct QueueCounters {
     order: String,
     /// Whether it is the tx queue of a port.
     tx: bool,
-    /// Frames that entered.
-    entered: u64,
+    /// Frames that were enqueued.
+    enqueued: u64,
     /// Frames that were completed.
-    done: u64,
+    completed: u64,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -123,12 +123,12 @@ impl Report {
             tx_bytes: counters.tx_bytes,
             copies: counters.copies,
             work_frames: counters.work_frames,
-            exact_hits: counters.exact_hit,
-            rule_hits: counters.rule_hit,
-            moves: counters.settle_moved,
-            held_moves: counters.settle_held,
+            exact_hit: counters.exact_hit,
+            rule_hit: counters.rule_hit,
+            settle_moved: counters.settle_moved,
+            settle_held: counters.settle_held,
             busy_share: share(counters.busy_ns, outcome, cores),
-            processor_share: share(counters.cpu_ns, outcome, cores),
+            cpu_share: share(counters.cpu_ns, outcome, cores),
             promoted: counters.promoted,
             demoted: counters.demoted,
             rebalanced: counters.rebalanced,
@@ -153,8 +153,8 @@ impl Report {
                     name: queue.name.clone(),
                     order: format!("{:?}", queue.order).to_lowercase(),
                     tx: queue.is_tx,
-                    entered: queue.entered,
-                    done: queue.done,
+                    enqueued: queue.enqueued,
+                    completed: queue.completed,
                 })
                 .collect(),
             decisions: outcome.decisions.iter().map(DecisionReport::of).collect(),
@@ -276,15 +276,15 @@ fn queues(outcome: &Outcome) -> Table {
     let mut table = Table::new("Queues")
         .column(Column::text("queue"))
         .column(Column::text("order"))
-        .column(Column::number("entered").unit("frames"))
+        .column(Column::number("enqueued").unit("frames"))
         .column(Column::number("inside").unit("frames"));
     for queue in &outcome.queues {
         let name = if queue.is_tx { format!("{} (tx)", queue.name) } else { queue.name.clone() };
         table.push([
             Cell::new(name).tone(Tone::Strong),
             Cell::new(format!("{:?}", queue.order).to_lowercase()),
-            Cell::new(num::exact(queue.entered)),
-            Cell::new(num::exact(queue.entered - queue.done)),
+            Cell::new(num::exact(queue.enqueued)),
+            Cell::new(num::exact(queue.enqueued - queue.completed)),
         ]);
     }
     table

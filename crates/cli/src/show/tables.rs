@@ -182,7 +182,7 @@ pub(crate) fn queues(now: &Queues, before: Option<&Queues>) -> Table {
         .column(Column::text("queue"))
         .column(Column::text("order"))
         .column(Column::text("when full"))
-        .column(Column::number("entered").unit(growth.unit()))
+        .column(Column::number("enqueued").unit(growth.unit()))
         .column(Column::number("completed").unit(growth.unit()))
         .column(Column::number("inside").unit("frames"))
         .column(Column::text("cores"))

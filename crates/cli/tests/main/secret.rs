@@ -43,7 +43,7 @@ fn entered(config: &str) -> Vec<u64> {
     let queues = run["queues"].as_array().unwrap().iter();
     let counts: Vec<u64> = queues
         .filter(|queue| queue["tx"] == false)
-        .map(|queue| queue["entered"].as_u64().unwrap())
+        .map(|queue| queue["enqueued"].as_u64().unwrap())
         .collect();
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (QUEUES, u64::from(FLOWS)), "{run}");
     counts

@@ -48,10 +48,10 @@ pub struct QueueOutcome {
     pub order: flowyard_queue::Order,
     /// Whether it is a tx queue.
     pub is_tx: bool,
-    /// Frames that entered.
-    pub entered: u64,
+    /// Frames that were enqueued.
+    pub enqueued: u64,
     /// Frames that were completed.
-    pub done: u64,
+    pub completed: u64,
 }
 
 /// The result of a counter.

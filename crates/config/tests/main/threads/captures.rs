@@ -116,7 +116,7 @@ fn run(
     let outcome = config.build(parts)?.start(clock()).unwrap().join();
     assert!(outcome.is_balanced() && outcome.held == 0, "{input:?}: {outcome:#?}");
     assert!(outcome.cores.iter().all(|core| core.died.is_none()), "{input:?}: {outcome:#?}");
-    assert!(outcome.queues.iter().all(|queue| queue.entered == queue.done), "{outcome:#?}");
+    assert!(outcome.queues.iter().all(|queue| queue.enqueued == queue.completed), "{outcome:#?}");
     Ok(outcome)
 }
 
