@@ -16,10 +16,10 @@
 use std::net::IpAddr;
 
 use flowyard_frame::proto;
-use flowyard_wire::checksum;
+use flowyard_wire::checksum::{self, Sum};
 
 use crate::ecn;
-use crate::ip::{Ip, NO_NEXT, Outer, inner_proto, outer_len, set_tos, write_sum};
+use crate::ip::{Ip, NO_NEXT, Outer, inner_proto, outer_len, set_tos};
 use crate::replay::Refused;
 use crate::sa::{Mode, Sa, Tally};
 use crate::suite::{ICV, IV};
@@ -424,8 +424,12 @@ pub fn one_hop(packet: &mut [u8]) -> bool {
         return false;
     }
     *hops -= 1;
-    if !ip.is_v6 {
-        write_sum(packet, ip.upper);
+    if !ip.is_v6
+        && let Some([hops, proto, high, low]) = packet.get_mut(8..12)
+    {
+        let word = |hops: u8| Sum::ZERO.word(u16::from_be_bytes([hops, *proto]).into());
+        let old = u16::from_be_bytes([*high, *low]);
+        [*high, *low] = checksum::update(old, word(*hops + 1), word(*hops)).to_be_bytes();
     }
     true
 }

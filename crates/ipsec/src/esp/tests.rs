@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ip::write_sum;
 use crate::sa::tests::config;
 use crate::sa::{Encap, Flags, Limits, SaConfig};
 use crate::suite::Suite;
