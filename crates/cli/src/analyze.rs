@@ -1,7 +1,7 @@
 //! `flowyard analyze`: reads captures and prints a comparison of steering policies as text, JSON or HTML.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flowyard_analyze::{Analysis, Analyzer, RuleSummary};
@@ -9,7 +9,7 @@ use flowyard_ports::{Progress, Source, pcap};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ModelArgs, nanos};
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
 
@@ -64,6 +64,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let captures = args.captures.iter().map(Path::new);
+    let reads = captures.chain(args.model.files());
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
     let mut setup = args.model.setup()?;
     if !(0.0..=1.0).contains(&args.elephant) {
         return Err(bad_input(format!(

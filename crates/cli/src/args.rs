@@ -152,6 +152,12 @@ impl ModelArgs {
         self.interface.as_deref()
     }
 
+    /// The files that are read for the setup.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let rules = self.policy.iter().filter_map(|name| name.strip_prefix("fdir=")).map(Path::new);
+        rules.chain(self.machine.file()).chain(self.rss.file())
+    }
+
     /// The setup that these arguments describe. `analyze` adds its own thresholds and window.
     pub(crate) fn setup(&self) -> Result<Setup, Stop> {
         let here = self.interface.as_deref().map(here::read).transpose()?;

@@ -18,7 +18,7 @@ use flowyard_yard::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Progress, style};
 use crate::parallel::in_parallel;
 use crate::stop::{Stop, bad_input};
@@ -97,6 +97,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         let known = all.join(", ");
         return Err(bad_input(format!("there is no figure '{unknown}'; choose from {known}")));
     }
+    let reads = args.profile.iter().map(PathBuf::as_path);
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
     let file = OutFile::new(args.html.as_ref(), "page")?;
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();

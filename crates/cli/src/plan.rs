@@ -8,7 +8,7 @@ use flowyard_frame::FlowKey;
 use flowyard_host::{Effect, Goal, Plan, plan};
 use flowyard_report::{Cell, Column, Document, Table};
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 use crate::{host, live};
@@ -68,6 +68,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         (goal @ Goal::Isolate(_), _) | (goal, None) => goal,
         (_, Some(_)) => return Err(bad_input("--queues: only the goal isolate=FLOW has it")),
     };
+    let writes = [("--output", "plan", args.output.as_deref())];
+    outfile::distinct(&writes, args.capture.iter().map(Path::new))?;
     let file = OutFile::new(args.output.as_ref(), "plan")?;
     let state = host::read(&args.interface)?;
     let (traffic, source) = match args.seconds {

@@ -178,10 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let control = control(switch.as_ref(), fleet, &current);
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), control, ..Parts::default() };
     take_over::inherit(&mut parts, &config, running.as_mut())?;
-    let yard = config.build_logged(parts, &log).map_err(|error| match error {
-        BuildError::Memory { .. } => Stop::Failed(error.into()),
-        error => bad_input(error),
-    })?;
+    let yard = config.build_logged(parts, &log).map_err(|error| unbuilt(&config, error))?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
         return check::print(&config, provided, args);
@@ -222,6 +219,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
     let outcome = attend(yard, &beside, announcer);
     conclude(&outcome, args, &beside)
+}
+
+/// Why an engine was not built.
+fn unbuilt(config: &Config, error: BuildError) -> Stop {
+    match error {
+        BuildError::Memory { .. } => Stop::Failed(error.into()),
+        BuildError::Capture(error) => match config.of_capture(&error) {
+            Some(error) => bad_input(error),
+            None => bad_input(error),
+        },
+        error => bad_input(error),
+    }
 }
 
 /// Ends the engine after an error.
@@ -302,6 +311,7 @@ fn read(args: &Args, signals: &Signals, secret: [u8; 16]) -> Result<Config, Stop
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
     }
+    config.refuse_replaced_captures().map_err(bad_input)?;
     if !args.yes_this_is_my_uplink {
         config.refuse_uplinks().map_err(bad_input)?;
     }

@@ -7,7 +7,7 @@ use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
@@ -54,6 +54,11 @@ pub(crate) struct History {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let record = args.file.as_path();
+    let reads = args.add.as_deref().into_iter().chain([record]);
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
+    let added = args.add.is_some().then_some(record);
+    outfile::distinct(&[("FILE", "record", added)], args.add.as_deref())?;
     let page = OutFile::new(args.html.as_ref(), "page")?;
     let wrong = |path: &Path, why: String| bad_input(format!("{}: {why}", path.display()));
     let mut text = match std::fs::read_to_string(&args.file) {

@@ -1,6 +1,6 @@
 //! Options that describe the simulated adapter, shared by the subcommands of `nic`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flowyard_nicsim::config::{Config, ConfigError};
 use flowyard_nicsim::engine::Parts;
@@ -35,6 +35,13 @@ pub(super) struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// The files that are read. A built-in firmware has no file.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let is_file = Builtin::find(&self.firmware).is_none();
+        let firmware = is_file.then(|| Path::new(&self.firmware));
+        self.config.as_deref().into_iter().chain(firmware)
+    }
+
     pub(super) fn config(&self) -> Result<Config, Stop> {
         let mut config = match &self.config {
             None => Config::default(),
