@@ -25,6 +25,7 @@ use flowyard_flow::Secret;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
 use flowyard_operate::cluster::Cluster;
+use flowyard_operate::control::check_group;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
@@ -152,6 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if !args.check {
         args.log.start(); // before the ports open, which report how
     }
+    args.control_group.as_deref().map_or(Ok(()), check_group).map_err(bad_input)?;
     let mut running = take_over::ask(args)?;
     let secret = running.as_ref().map_or_else(draw, |running| Ok(running.secret()))?;
     let mut config = read(args, &signals, secret)?;
