@@ -34,7 +34,6 @@ use flowyard_operate::reload::Current;
 use flowyard_operate::service::Service;
 use flowyard_operate::sync::Synchronization;
 use flowyard_ports::port::Log;
-use flowyard_scenario::Scenario;
 use flowyard_yard::run::{Outcome, Running};
 use flowyard_yard::{ControlPlane, Handle, Parts};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -51,6 +50,7 @@ mod open;
 mod reload;
 mod settings;
 mod signals;
+mod simulate;
 mod successor;
 mod switch;
 mod sync;
@@ -59,11 +59,14 @@ mod user;
 
 pub(crate) use check::Check;
 pub(crate) use counters::Report;
+pub(crate) use simulate::Simulated;
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.run/1";
 /// Name and version of the JSON document of `--check`.
 pub(crate) const CHECK: &str = "flowyard.run.check/1";
+/// Name and version of the JSON document of `--simulate`.
+pub(crate) const SIMULATE: &str = "flowyard.run.simulate/1";
 
 const NO_SECRET: &str = "the system has no random bytes for the secret of the tables; write 'seed = N' in [yard] with a secret number N";
 const NO_AGENT: &str = "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log";
@@ -100,7 +103,7 @@ pub(crate) struct Args {
 
     /// Simulate the configuration on one thread in virtual time, once for each of its seeds, and
     /// compare the results with its `[expect]` section (see docs/scenarios.md)
-    #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
+    #[arg(long, conflicts_with_all = ["check", "pace"])]
     simulate: bool,
 
     /// Use an interface even if it carries the default route; the machine may then be unreachable
@@ -108,7 +111,8 @@ pub(crate) struct Args {
     yes_this_is_my_uplink: bool,
 
     /// Print the final counters as JSON (schema flowyard.run/1) instead of tables; with --check, what the
-    /// configuration can hold (schema flowyard.run.check/1)
+    /// configuration can hold (schema flowyard.run.check/1); with --simulate, whether the results are as
+    /// expected (schema flowyard.run.simulate/1)
     #[arg(long)]
     json: bool,
 
@@ -147,13 +151,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
-        return simulate(args);
+        return simulate::run(&args.config, args.json);
     }
+    args.control_group.as_deref().map_or(Ok(()), check_group).map_err(bad_input)?;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     if !args.check {
         args.log.start(); // before the ports open, which report how
     }
-    args.control_group.as_deref().map_or(Ok(()), check_group).map_err(bad_input)?;
     let mut running = take_over::ask(args)?;
     let secret = running.as_ref().map_or_else(draw, |running| Ok(running.secret()))?;
     let mut config = read(args, &signals, secret)?;
@@ -328,16 +332,6 @@ fn announcer(
 ) -> std::io::Result<Option<Announcer>> {
     let Some(((routes, shared), how)) = parts.zip(config.announce()) else { return Ok(None) };
     Announcer::start(yard, shared, routes, how.get_ref()).map(Some)
-}
-
-/// Simulates a scenario and compares the results with its expectations.
-fn simulate(args: &Args) -> Result<(), Stop> {
-    let name = args.config.display().to_string();
-    let scenario = Scenario::read(&name, &args.config).map_err(bad_input)?;
-    let differs = |what: String| Stop::Failed(anyhow::anyhow!(what));
-    scenario.run().map_err(differs)?;
-    let seeds = scenario.seeds();
-    output::text(&format!("{name}: the results are as expected with all {seeds} seeds\n"))
 }
 
 /// Random bytes.
