@@ -6,6 +6,7 @@ use crate::common::{good, json, refused, run};
 flowyard_testkit::tests! {
     what_is_not_told_is_listed_with_the_reason,
     a_plan_names_limits_and_sources,
+    a_journal_that_cannot_be_read_is_named,
     what_is_no_plan_is_refused,
     nothing_is_undone_that_was_not_applied,
     an_interface_decides_what_is_explained,
