@@ -119,8 +119,10 @@ fn invalid_arguments_are_refused() {
         (&["--queues", "1025"], &["--queues", "1 to 1024"]),
         (&["--queues", "many"], &["--queues", "many", "--help"]),
         (&["--queues", "-1"], &["-1"]),
+        (&["--queues", "99999"], &["--queues", "1 to 1024"]),
         (&["--queues", "99999999999"], &["--queues", "99999999999"]),
         (&["--cores", "0"], &["--cores", "1 to 1024"]),
+        (&["--cores", "99999"], &["--cores", "1 to 1024"]),
         (&["--sample-rate", "0"], &["--sample-rate", "at least 1"]),
         (&["--pballoc", "32k"], &["--pballoc", "32k", "256k"]),
         (&["--rss-key", "0g"], &["--rss-key", "0g", "hex"]),
@@ -173,8 +175,6 @@ fn invalid_arguments_are_refused() {
     }
 }
 
-fn rule_files_name_line_and_column() {
-    let folder = tempfile::tempdir().unwrap();
 fn limits_and_fixes_are_those_that_hold() {
     let here = "--interface lo --rss-key microsoft --adapter x520 --policy rss";
     let here = [&["analyze", YARD][..], &here.split(' ').collect::<Vec<_>>()].concat();
@@ -209,6 +209,8 @@ fn limits_and_fixes_are_those_that_hold() {
     }
 }
 
+fn rule_files_name_line_and_column() {
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.txt");
     let name = path.to_str().unwrap();
     let policy = format!("fdir={name}");
