@@ -146,8 +146,9 @@ fn context(args: &Args, names: &[&str]) -> Result<Context, Stop> {
     let mut context = Context::default();
     for path in &args.profile {
         let file = path.display().to_string();
-        let text =
-            fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            bad_input(format!("{file}: {error}; --profile needs a readable profile"))
+        })?;
         let profile = Profile::parse(&file, &text).map_err(bad_input)?;
         let is_known = |other: &Profile| other.name == profile.name;
         if context.here.iter().chain(&context.given).any(is_known) {

@@ -75,7 +75,10 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     };
     let mut all = entries(&text).map_err(|why| wrong(&args.file, why))?;
     if let Some(path) = &args.add {
-        let document = std::fs::read_to_string(path).map_err(|e| wrong(path, e.to_string()))?;
+        let document = std::fs::read_to_string(path).map_err(|error| {
+            let fix = "name the output of 'flowyard bench engine --peers --json'";
+            wrong(path, format!("{error}; {fix}"))
+        })?;
         let entry = Entry::of(&document, args.note.clone()).map_err(|why| wrong(path, why))?;
         let line = entry.line().map_err(|error| Stop::Failed(error.into()))?;
         if !text.is_empty() && !text.ends_with('\n') {

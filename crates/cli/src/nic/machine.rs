@@ -46,8 +46,12 @@ impl MachineArgs {
         let mut config = match &self.config {
             None => Config::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    bad_input(format!(
+                        "{}: {error}; --config needs a readable file",
+                        path.display()
+                    ))
+                })?;
                 Config::parse(&text).map_err(|error| match error {
                     // The error begins with the line and the column.
                     ConfigError::At { .. } => bad_input(format!("{}:{error}", path.display())),
