@@ -74,11 +74,11 @@ pub(crate) struct Args {
     ways: Vec<WayName>,
 
     /// Costs of this machine, written by `flowyard calibrate` as root: print what the model predicts from them beside the
-    /// measured curves and walls of the kernel's ways
+    /// measured curves and highest sustained rates of the kernel's ways
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 
-    /// JSON document of an earlier measurement: compare the order of the walls with the order then
+    /// JSON document of an earlier measurement: compare the order of the ways by their highest sustained rates
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
