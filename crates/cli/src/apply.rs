@@ -116,13 +116,13 @@ impl Common {
     /// A plan that does not fit is bad input; all else is a failure. Of the journal, the folder is named.
     fn stop(&self, failure: Failure) -> Stop {
         match failure {
-            Failure::Journal(error) => self.unusable(error),
+            Failure::Journal(error) => self.unusable(&error),
             failure => stop(failure),
         }
     }
 
     /// A journal cannot be read or written.
-    fn unusable(&self, error: std::io::Error) -> Stop {
+    fn unusable(&self, error: &std::io::Error) -> Stop {
         use std::io::ErrorKind::{
             NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem,
             StorageFull,
@@ -254,7 +254,7 @@ fn stop(failure: Failure) -> Stop {
 /// The newest journal of an interface.
 fn newest(interface: &str, common: &Common) -> Result<PathBuf, Stop> {
     let folder = &common.journal;
-    let newest = journal::list(folder, interface).map_err(|e| common.unusable(e))?.pop();
+    let newest = journal::list(folder, interface).map_err(|e| common.unusable(&e))?.pop();
     let folder = folder.display().to_string();
     newest.ok_or_else(|| bad_input(Failure::Nothing(interface.to_owned(), folder)))
 }
@@ -263,8 +263,8 @@ pub(crate) fn undo_last(args: &Undo) -> Result<(), Stop> {
     let (interface, common) = (args.interface.as_str(), &args.common);
     let path = newest(interface, common)?;
     if args.forget {
-        let journal = Journal::open(&path).map_err(|error| common.unusable(error))?;
-        journal.delete().map_err(|error| common.unusable(error))?;
+        let journal = Journal::open(&path).map_err(|error| common.unusable(&error))?;
+        journal.delete().map_err(|error| common.unusable(&error))?;
         return common.report(interface, "forgotten", Vec::new(), Some(&path));
     }
     match undo(&mut Here, interface, &common.journal).map_err(|failure| common.stop(failure))? {
@@ -278,7 +278,7 @@ pub(crate) fn undo_last(args: &Undo) -> Result<(), Stop> {
 
 pub(crate) fn confirm(args: &Confirm) -> Result<(), Stop> {
     let path = newest(&args.interface, &args.common)?;
-    journal::confirm(&path).map_err(|error| args.common.unusable(error))?;
+    journal::confirm(&path).map_err(|error| args.common.unusable(&error))?;
     args.common.report(&args.interface, "confirmed", Vec::new(), Some(&path))
 }
 
