@@ -61,7 +61,9 @@ pub(super) fn missing(machine: &dyn Machine, name: &str, why: &str) -> Option<Fi
     match index {
         Some(_) if shown == index => None,
         None if !names.iter().any(|entry| entry == name) => {
-            let known = names.join(", ");
+            let here = |name: &&String| machine.index(name).is_some();
+            let known: Vec<_> = names.iter().filter(here).map(String::as_str).collect();
+            let known = known.join(", ");
             let found = Finding::new(&about, "there is no such interface", why);
             Some(found.problem(format!("choose 'interface' from {known}")))
         }

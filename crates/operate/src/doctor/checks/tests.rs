@@ -87,6 +87,7 @@ fn well() -> Fake {
         .with("/proc/sys/net/ipv4/conf/eth1/rp_filter", "0\n")
         .with("/dev/net/tun", "");
     let fake = fake.with("/sys/class/net/eth0/operstate", "up\n");
+    let fake = fake.with("/sys/class/net/eth0/ifindex", "2\n");
     let fake = fake.with("/sys/class/net/eth1/device/vendor", "0x8086\n");
     let fake = fake
         .with("/sys/class/net/eth1/ifindex", "3\n")
