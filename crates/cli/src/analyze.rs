@@ -1,7 +1,7 @@
 //! `flowyard analyze`: reads captures and prints a comparison of steering policies as text, JSON or HTML.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flowyard_analyze::{Analysis, Analyzer, RuleSummary};
@@ -9,7 +9,7 @@ use flowyard_ports::{Progress, Source, pcap};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ModelArgs, nanos};
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input, failed};
 
@@ -64,6 +64,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let captures = args.captures.iter().map(Path::new);
+    let reads = captures.chain(args.model.files());
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
     let mut setup = args.model.setup()?;
     if !(0.0..=1.0).contains(&args.elephant) {
         return Err(bad_input(format!(
@@ -108,24 +111,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 /// Prints and writes the results.
 fn report(analyzer: Analyzer, args: &Args, page: Option<OutFile<'_>>) -> Result<(), Stop> {
     let analysis = analyzer.finish();
-    is_of_the_host(&analysis)?;
+    is_of_the_host(&analysis, args)?;
     let command = output::command_line();
     let written = page.map_or(Ok(()), |file| file.write_page(&page::page(&analysis, &command)));
     print(&analysis, args, written.is_ok())?;
-    refused_rules(&analysis).iter().for_each(|line| tell(line));
+    refused_rules(&analysis, args.model.rule_file()).iter().for_each(|line| tell(line));
     written?;
     damage(&analysis)
 }
 
 /// Refuses addresses of the host that no packet has: then nothing in the report would be about the host.
-fn is_of_the_host(analysis: &Analysis) -> Result<(), Stop> {
+fn is_of_the_host(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
     let traffic = &analysis.traffic;
     if traffic.foreign == 0 || traffic.foreign + traffic.not_ip < traffic.packets {
         return Ok(());
     }
+    let (option, with) = match args.model.interface().filter(|_| !args.model.has_local()) {
+        Some(interface) => (format!("--interface {interface}"), " with --local"),
+        None => ("--local".to_owned(), ""),
+    };
     Err(bad_input(format!(
-        "--local: none of the {} packets comes from or goes to {}; name an address that is in the capture, or write \
-         --local all for a monitor that receives every packet",
+        "{option}: none of the {} packets comes from or goes to {}; name an address that is in the capture{with}, or \
+         write --local all for a monitor that receives every packet",
         traffic.packets, analysis.setup.local
     )))
 }
@@ -137,11 +144,15 @@ fn tell(what: &str) {
 }
 
 /// A line for each rule that the adapter refuses.
-fn refused_rules(analysis: &Analysis) -> Vec<String> {
+fn refused_rules(analysis: &Analysis, file: Option<&str>) -> Vec<String> {
     let rules = analysis.policies.iter().flat_map(|policy| &policy.rules);
     let refused = rules.filter(|rule| rule.verdict == "refused");
     let line = |rule: &RuleSummary| {
-        format!("rule in line {} is refused by {}: {}", rule.line, analysis.setup.adapter, rule.why)
+        let which = match file {
+            Some(file) => format!("{file}:{}: the rule", rule.line),
+            None => format!("rule {} of the interface", rule.line),
+        };
+        format!("{which} is refused by {}: {}", analysis.setup.adapter, rule.why)
     };
     refused.map(line).collect()
 }

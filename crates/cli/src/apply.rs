@@ -113,6 +113,33 @@ pub(crate) struct Changed {
 }
 
 impl Common {
+    /// A plan that does not fit is bad input; all else is a failure. Of the journal, the folder is named.
+    fn stop(&self, failure: Failure) -> Stop {
+        match failure {
+            Failure::Journal(error) => self.unusable(&error),
+            failure => stop(failure),
+        }
+    }
+
+    /// A journal cannot be read or written.
+    fn unusable(&self, error: &std::io::Error) -> Stop {
+        use std::io::ErrorKind::{
+            NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem,
+            StorageFull,
+        };
+        let fix = match error.kind() {
+            PermissionDenied => {
+                "; run the command as root, which changes of the settings need too, or name another folder with --journal DIR"
+            }
+            NotADirectory | NotFound | QuotaExceeded | ReadOnlyFilesystem | StorageFull => {
+                "; name another folder with --journal DIR"
+            }
+            _ => "",
+        };
+        let folder = self.journal.display();
+        Stop::Failed(anyhow::anyhow!("the journal in {folder}: {error}{fix}"))
+    }
+
     fn report(
         &self,
         interface: &str,
@@ -149,6 +176,7 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
         "leave these steps out of the plan, or add --allow-management, best with --confirm-within 60s",
     )?;
     let ended = live::flag()?;
+    let stop = |failure| args.common.stop(failure);
     let journal = apply(&mut Here, &plan, &args.common.journal).map_err(stop)?;
     let journal = match args.prove {
         Some(seconds) => proven(interface, seconds, journal)?,
@@ -224,21 +252,22 @@ fn stop(failure: Failure) -> Stop {
 }
 
 /// The newest journal of an interface.
-fn newest(interface: &str, folder: &Path) -> Result<PathBuf, Stop> {
-    let newest = journal::list(folder, interface).map_err(failed("reading the journals"))?.pop();
+fn newest(interface: &str, common: &Common) -> Result<PathBuf, Stop> {
+    let folder = &common.journal;
+    let newest = journal::list(folder, interface).map_err(|e| common.unusable(&e))?.pop();
     let folder = folder.display().to_string();
     newest.ok_or_else(|| bad_input(Failure::Nothing(interface.to_owned(), folder)))
 }
 
 pub(crate) fn undo_last(args: &Undo) -> Result<(), Stop> {
     let (interface, common) = (args.interface.as_str(), &args.common);
-    let path = newest(interface, &common.journal)?;
+    let path = newest(interface, common)?;
     if args.forget {
-        let journal = Journal::open(&path).map_err(failed("opening the journal"))?;
-        journal.delete().map_err(failed("deleting the journal"))?;
+        let journal = Journal::open(&path).map_err(|error| common.unusable(&error))?;
+        journal.delete().map_err(|error| common.unusable(&error))?;
         return common.report(interface, "forgotten", Vec::new(), Some(&path));
     }
-    match undo(&mut Here, interface, &common.journal).map_err(stop)? {
+    match undo(&mut Here, interface, &common.journal).map_err(|failure| common.stop(failure))? {
         Undone::Restored(settings) => {
             let settings = settings.iter().map(ToString::to_string).collect();
             common.report(interface, "undone", settings, Some(&path))
@@ -248,7 +277,28 @@ pub(crate) fn undo_last(args: &Undo) -> Result<(), Stop> {
 }
 
 pub(crate) fn confirm(args: &Confirm) -> Result<(), Stop> {
-    let path = newest(&args.interface, &args.common.journal)?;
-    journal::confirm(&path).map_err(failed("writing the journal"))?;
+    let path = newest(&args.interface, &args.common)?;
+    journal::confirm(&path).map_err(|error| args.common.unusable(&error))?;
     args.common.report(&args.interface, "confirmed", Vec::new(), Some(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Common, Failure};
+
+    #[test]
+    fn a_journal_that_may_not_be_written_needs_root() {
+        let common = Common { journal: "/var/lib/flowyard".into(), json: false };
+        let stop = common.stop(Failure::Journal(std::io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(stop.status(), 1);
+        let said = stop.to_string();
+        assert!(
+            said.starts_with("the journal in /var/lib/flowyard: permission denied; "),
+            "{said}"
+        );
+        assert!(
+            said.contains("run the command as root") && said.ends_with("--journal DIR"),
+            "{said}"
+        );
+    }
 }

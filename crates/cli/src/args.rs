@@ -55,7 +55,7 @@ pub(crate) struct ModelArgs {
 
     /// Number of receive queues, 1 to 1024 [default: 16, or as --rss-from says, or 1 for an adapter
     /// without RSS]
-    #[arg(long, value_name = "N", help_heading = "Adapter")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Adapter")]
     queues: Option<u16>,
 
     /// Steering policies, separated by commas: rss, fdir=RULEFILE, atr, rps, rfs, arfs, yard
@@ -86,7 +86,7 @@ pub(crate) struct ModelArgs {
 
     /// Number of CPU cores, 1 to 1024; queue Q interrupts core Q modulo N [default: the number of
     /// queues, or 16 for an adapter without RSS]
-    #[arg(long, value_name = "N", help_heading = "Host")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Host")]
     cores: Option<u16>,
 
     /// Which end of each connection is the simulated host: server, client, all (a monitor, which
@@ -150,6 +150,22 @@ impl ModelArgs {
     /// The interface whose settings are taken.
     pub(crate) fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
+    }
+
+    /// Whether the arguments say which end is the host.
+    pub(crate) const fn has_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// The file of the policy fdir.
+    pub(crate) fn rule_file(&self) -> Option<&str> {
+        self.policy.iter().find_map(|name| name.strip_prefix("fdir="))
+    }
+
+    /// The files that are read for the setup.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let rules = self.policy.iter().filter_map(|name| name.strip_prefix("fdir=")).map(Path::new);
+        rules.chain(self.machine.file()).chain(self.rss.file())
     }
 
     /// The setup that these arguments describe. `analyze` adds its own thresholds and window.

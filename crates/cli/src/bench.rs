@@ -69,7 +69,7 @@ enum What {
     /// whether connections survive
     Steer(steer::Args),
     /// Measure memcached under loads that do not wait for it, with the kernel's steering and a yard's: latency and CPU time
-    /// against the offered rate, up to the wall
+    /// against the offered rate, up to the highest sustained rate
     Memcached(memcached::Args),
     /// Compare two results of the same method, with the ratio for every frame size
     Compare(compare::Args),

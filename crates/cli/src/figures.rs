@@ -18,7 +18,7 @@ use flowyard_yard::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Progress, style};
 use crate::parallel::in_parallel;
 use crate::stop::{Stop, bad_input};
@@ -97,6 +97,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         let known = all.join(", ");
         return Err(bad_input(format!("there is no figure '{unknown}'; choose from {known}")));
     }
+    let reads = args.profile.iter().map(PathBuf::as_path);
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
     let file = OutFile::new(args.html.as_ref(), "page")?;
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
@@ -144,8 +146,9 @@ fn context(args: &Args, names: &[&str]) -> Result<Context, Stop> {
     let mut context = Context::default();
     for path in &args.profile {
         let file = path.display().to_string();
-        let text =
-            fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            bad_input(format!("{file}: {error}; --profile needs a readable profile"))
+        })?;
         let profile = Profile::parse(&file, &text).map_err(bad_input)?;
         let is_known = |other: &Profile| other.name == profile.name;
         if context.here.iter().chain(&context.given).any(is_known) {

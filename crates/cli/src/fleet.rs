@@ -49,7 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let mut etcd = Etcd::new(&config, clock::new()).map_err(bad_input)?;
     let fleet = Fleet::read(&mut etcd, &config, clock::unix()).map_err(|error| match error {
-        FleetError::Etcd(error) => Stop::Failed(error.into()),
+        FleetError::Etcd(error) => {
+            let fix = "check that etcd runs, and 'endpoints' in [cluster]";
+            Stop::Failed(anyhow::anyhow!(
+                "reading the statuses of the nodes from etcd: {error}; {fix}"
+            ))
+        }
         error @ FleetError::Status { .. } => bad_input(error),
     })?;
     match args.json {

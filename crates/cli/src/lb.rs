@@ -119,7 +119,13 @@ struct WeightArgs {
     backend: String,
 
     /// The new weight, 0 to 1000000, relative to those of the service's other backends
-    #[arg(value_name = "N", required_unless_present = "undo", conflicts_with = "undo")]
+    #[arg(
+        value_name = "N",
+        required_unless_present = "undo",
+        conflicts_with = "undo",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+    )]
     weight: Option<u32>,
 
     /// Return to the configured weight

@@ -51,9 +51,19 @@ pub(crate) fn sample(
 
 /// What a refusal to read the traffic of an interface means.
 pub(crate) fn refused(interface: &str) -> impl Fn(std::io::Error) -> Stop {
-    let what = format!("reading the traffic of {interface}, which needs CAP_NET_RAW");
-    move |error| Stop::Failed(anyhow::Error::new(error).context(what.clone()))
+    let what = format!("reading the traffic of {interface}");
+    move |error| {
+        let fix = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => RAW,
+            _ => "",
+        };
+        Stop::Failed(anyhow::anyhow!("{what}: {error}{fix}"))
+    }
 }
+
+/// What permits reading the traffic of an interface.
+const RAW: &str =
+    "; run as root, or grant the program CAP_NET_RAW (setcap, or AmbientCapabilities in systemd)";
 
 /// The traffic that an interface receives in a time.
 pub(crate) fn traffic(interface: &str, index: u32, time: Duration) -> Result<Traffic, Stop> {

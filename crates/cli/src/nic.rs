@@ -12,7 +12,7 @@ use flowyard_report::exhibit::Exhibit;
 use flowyard_report::{Cell, Column, Document, Page, Section, Table, Tone};
 
 use self::machine::MachineArgs;
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -215,6 +215,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 }
 
 fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
+    let writes = [
+        ("--stats", "document", args.stats.as_deref()),
+        ("--html", "page", page),
+        ("--trace", "timeline", args.trace.as_deref()),
+        ("--pcap-out", "capture", args.pcap_out.as_deref()),
+    ];
+    let capture = args.pcap_in.as_ref().map(Path::new);
+    outfile::distinct(&writes, capture.into_iter().chain(args.machine.files()))?;
     let mut parts = args.machine.parts()?;
     if let Some(path) = &args.pcap_out {
         drop(Destination::open(path).map_err(bad_input)?); // before the simulation, which can take long
@@ -311,6 +319,8 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
 
 fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     use flowyard_nicsim::Engine;
+    let writes = [("--output", "trace", Some(args.output.as_path()))];
+    outfile::distinct(&writes, args.machine.files())?;
     let file = OutFile::new(Some(&args.output), "trace")?;
     let elf = args.machine.elf()?;
     let parts = args.machine.parts()?;
@@ -333,6 +343,7 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
 
 fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
     let number = args.number;
+    outfile::distinct(&[("--html", "page", args.show.html.as_deref())], args.trace.as_deref())?;
     let page = OutFile::new(args.show.html.as_ref(), "page")?;
     if let Some(path) = &args.trace {
         if table || number != 3 {

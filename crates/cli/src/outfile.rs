@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use flowyard_config::file as inputs;
 use flowyard_report::Page;
 use flowyard_report::file::{self, WriteError};
 
@@ -38,6 +39,38 @@ impl<'a> OutFile<'a> {
     pub(crate) fn write_page(self, page: &Page) -> Result<(), Stop> {
         self.write(page.to_html().as_bytes())
     }
+}
+
+/// Refuses files to write, each with its option and its contents in one word, that would replace a file that the command
+/// reads, or each other. The paths may be different: links and other spellings are followed.
+pub(crate) fn distinct<'a>(
+    writes: &[(&str, &str, Option<&'a Path>)],
+    reads: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Stop> {
+    let reads: Vec<&Path> = reads.into_iter().collect();
+    let is_stdin = |path: &Path| path == Path::new("-");
+    let opened = |path: &'a Path| if is_stdin(path) { Path::new("/dev/stdin") } else { path };
+    let mut earlier: Vec<(&str, &Path)> = Vec::new();
+    for &(option, what, path) in writes {
+        let Some(path) = path else { continue };
+        if let Some(read) = reads.iter().find(|read| inputs::is_same(opened(read), path)) {
+            let name = match is_stdin(read) {
+                true => "standard input".into(),
+                false => read.display().to_string(),
+            };
+            return Err(bad_input(format!(
+                "{option}: this command reads {name}, and the {what} would replace it; name another file to write"
+            )));
+        }
+        if let Some((other, _)) = earlier.iter().find(|(_, one)| inputs::is_same(one, path)) {
+            return Err(bad_input(format!(
+                "{other} and {option} name one file, {}, and the {what} would replace what is in it; name two files",
+                path.display()
+            )));
+        }
+        earlier.push((option, path));
+    }
+    Ok(())
 }
 
 fn failed(error: WriteError) -> Stop {

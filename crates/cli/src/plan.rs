@@ -8,7 +8,7 @@ use flowyard_frame::FlowKey;
 use flowyard_host::{Effect, Goal, Plan, plan};
 use flowyard_report::{Cell, Column, Document, Table};
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 use crate::{host, live};
@@ -17,6 +17,7 @@ use crate::{host, live};
 pub(crate) const SCHEMA: &str = "flowyard.plan/1";
 
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("traffic").args(["capture", "seconds"]).required(true)))]
 #[command(after_help = "\
 Goals:
   balance         every queue and CPU gets an equal share of the traffic
@@ -38,19 +39,19 @@ pub(crate) struct Args {
     interface: String,
 
     /// What the plan is for: balance, locality, isolate=FLOW, symmetric, spread-tunnels
-    #[arg(long, value_name = "GOAL")]
-    goal: String,
+    #[arg(long, value_name = "GOAL", value_parser = goal)]
+    goal: Goal,
 
     /// With the goal isolate=FLOW: number of queues for the flows that match, by an RSS context if more than one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     queues: Option<u32>,
 
     /// Plan for the traffic of this capture (may be repeated)
-    #[arg(long, value_name = "FILE", required_unless_present = "seconds")]
+    #[arg(long, value_name = "FILE")]
     capture: Vec<String>,
 
     /// Plan for the live traffic of this many seconds
-    #[arg(long, value_name = "N", conflicts_with = "capture", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
 
     /// Write the plan to this file, for `flowyard apply`
@@ -63,11 +64,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let goal = match (goal(&args.goal)?, args.queues) {
+    let goal = match (args.goal.clone(), args.queues) {
         (Goal::Isolate(flow), Some(queues @ 2..)) => Goal::Group(flow, queues),
         (goal @ Goal::Isolate(_), _) | (goal, None) => goal,
         (_, Some(_)) => return Err(bad_input("--queues: only the goal isolate=FLOW has it")),
     };
+    let writes = [("--output", "plan", args.output.as_deref())];
+    outfile::distinct(&writes, args.capture.iter().map(Path::new))?;
     let file = OutFile::new(args.output.as_ref(), "plan")?;
     let state = host::read(&args.interface)?;
     let (traffic, source) = match args.seconds {
@@ -99,9 +102,9 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Stop> {
     Plan::parse(&text, SCHEMA).map_err(wrong)
 }
 
-fn goal(text: &str) -> Result<Goal, Stop> {
+fn goal(text: &str) -> Result<Goal, String> {
     if let Some(flow) = text.strip_prefix("isolate=") {
-        return flow.parse::<FlowKey>().map(Goal::Isolate).map_err(bad_input);
+        return flow.parse::<FlowKey>().map(Goal::Isolate).map_err(|error| error.to_string());
     }
     Ok(match text {
         "balance" => Goal::Balance,
@@ -109,10 +112,9 @@ fn goal(text: &str) -> Result<Goal, Stop> {
         "symmetric" => Goal::Symmetric,
         "spread-tunnels" => Goal::SpreadTunnels,
         other => {
-            return Err(bad_input(format!(
-                "--goal: there is no goal '{other}'; choose balance, locality, isolate=FLOW, symmetric or \
-                 spread-tunnels"
-            )));
+            return Err(format!(
+                "there is no goal '{other}'; choose balance, locality, isolate=FLOW, symmetric or spread-tunnels"
+            ));
         }
     })
 }

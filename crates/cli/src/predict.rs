@@ -18,7 +18,7 @@ use flowyard_report::exhibit::{FACTORS, Rows, Sensitivity};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Progress};
 use crate::parallel::in_parallel;
 use crate::stop::{Stop, bad_input};
@@ -133,6 +133,7 @@ pub(crate) struct Results<'a> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     args.check()?;
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], args.profile.as_deref())?;
     let file = OutFile::new(args.html.as_ref(), "page")?;
     let case = args.case()?;
     let prediction = case.predict().map_err(stop)?;

@@ -68,8 +68,7 @@ pub(crate) fn measure(interface: &str, args: &Probes) -> Result<Proof, Stop> {
         bad_input(format!("{interface}: it has no MAC address to send probes to"))
     })?;
     let (kinds, seen) = prove::sockets(&state);
-    let sampler = Sampler::open(state.index, &kinds)
-        .map_err(failed("opening packet sockets, which needs CAP_NET_RAW"))?;
+    let sampler = Sampler::open(state.index, &kinds).map_err(live::refused(interface))?;
     let ended = live::flag()?;
     let mut lab = Lab { interface, kinds, seen, sampler, outlet, to, source };
     let mut landed = Vec::new();
@@ -218,7 +217,7 @@ impl Lab<'_> {
             arrived.set(seen.cpus.values().map(|traffic| traffic.of(&probe.flow)).sum());
         };
         let run = self.sampler.run(&*clock, &is_over, &mut each);
-        run.map_err(failed("reading the traffic, which needs CAP_NET_RAW"))?;
+        run.map_err(live::refused(self.interface))?;
         let expected = arrived.get() - already;
         loop {
             let grown = grown(&before, &self.counters());

@@ -25,6 +25,7 @@ use flowyard_flow::Secret;
 use flowyard_operate::announce::kernel::Routes;
 use flowyard_operate::announce::{Announcements, Announcer};
 use flowyard_operate::cluster::Cluster;
+use flowyard_operate::control::check_group;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::handover::Leaving;
 use flowyard_operate::health::Checker;
@@ -33,7 +34,6 @@ use flowyard_operate::reload::Current;
 use flowyard_operate::service::Service;
 use flowyard_operate::sync::Synchronization;
 use flowyard_ports::port::Log;
-use flowyard_scenario::Scenario;
 use flowyard_yard::run::{Outcome, Running};
 use flowyard_yard::{ControlPlane, Handle, Parts};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -50,6 +50,7 @@ mod open;
 mod reload;
 mod settings;
 mod signals;
+mod simulate;
 mod successor;
 mod switch;
 mod sync;
@@ -58,11 +59,14 @@ mod user;
 
 pub(crate) use check::Check;
 pub(crate) use counters::Report;
+pub(crate) use simulate::Simulated;
 
 /// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.run/1";
 /// Name and version of the JSON document of `--check`.
 pub(crate) const CHECK: &str = "flowyard.run.check/1";
+/// Name and version of the JSON document of `--simulate`.
+pub(crate) const SIMULATE: &str = "flowyard.run.simulate/1";
 
 const NO_SECRET: &str = "the system has no random bytes for the secret of the tables; write 'seed = N' in [yard] with a secret number N";
 const NO_AGENT: &str = "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log";
@@ -99,7 +103,7 @@ pub(crate) struct Args {
 
     /// Simulate the configuration on one thread in virtual time, once for each of its seeds, and
     /// compare the results with its `[expect]` section (see docs/scenarios.md)
-    #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
+    #[arg(long, conflicts_with_all = ["check", "pace"])]
     simulate: bool,
 
     /// Use an interface even if it carries the default route; the machine may then be unreachable
@@ -107,7 +111,8 @@ pub(crate) struct Args {
     yes_this_is_my_uplink: bool,
 
     /// Print the final counters as JSON (schema flowyard.run/1) instead of tables; with --check, what the
-    /// configuration can hold (schema flowyard.run.check/1)
+    /// configuration can hold (schema flowyard.run.check/1); with --simulate, whether the results are as
+    /// expected (schema flowyard.run.simulate/1)
     #[arg(long)]
     json: bool,
 
@@ -146,8 +151,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
-        return simulate(args);
+        return simulate::run(&args.config, args.json);
     }
+    args.control_group.as_deref().map_or(Ok(()), check_group).map_err(bad_input)?;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     if !args.check {
         args.log.start(); // before the ports open, which report how
@@ -178,10 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let control = control(switch.as_ref(), fleet, &current);
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), control, ..Parts::default() };
     take_over::inherit(&mut parts, &config, running.as_mut())?;
-    let yard = config.build_logged(parts, &log).map_err(|error| match error {
-        BuildError::Memory { .. } => Stop::Failed(error.into()),
-        error => bad_input(error),
-    })?;
+    let yard = config.build_logged(parts, &log).map_err(|error| unbuilt(&config, error))?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
         return check::print(&config, provided, args);
@@ -222,6 +225,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let beside = Beside { signals: &signals, agent_runs: &agent_runs, with };
     let outcome = attend(yard, &beside, announcer);
     conclude(&outcome, args, &beside)
+}
+
+/// Why an engine was not built.
+fn unbuilt(config: &Config, error: BuildError) -> Stop {
+    match error {
+        BuildError::Memory { .. } => Stop::Failed(error.into()),
+        BuildError::Capture(error) => match config.of_capture(&error) {
+            Some(error) => bad_input(error),
+            None => bad_input(error),
+        },
+        error => bad_input(error),
+    }
 }
 
 /// Ends the engine after an error.
@@ -302,6 +317,7 @@ fn read(args: &Args, signals: &Signals, secret: [u8; 16]) -> Result<Config, Stop
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
     }
+    config.refuse_replaced_captures().map_err(bad_input)?;
     if !args.yes_this_is_my_uplink {
         config.refuse_uplinks().map_err(bad_input)?;
     }
@@ -316,16 +332,6 @@ fn announcer(
 ) -> std::io::Result<Option<Announcer>> {
     let Some(((routes, shared), how)) = parts.zip(config.announce()) else { return Ok(None) };
     Announcer::start(yard, shared, routes, how.get_ref()).map(Some)
-}
-
-/// Simulates a scenario and compares the results with its expectations.
-fn simulate(args: &Args) -> Result<(), Stop> {
-    let name = args.config.display().to_string();
-    let scenario = Scenario::read(&name, &args.config).map_err(bad_input)?;
-    let differs = |what: String| Stop::Failed(anyhow::anyhow!(what));
-    scenario.run().map_err(differs)?;
-    let seeds = scenario.seeds();
-    output::text(&format!("{name}: the results are as expected with all {seeds} seeds\n"))
 }
 
 /// Random bytes.

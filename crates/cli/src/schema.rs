@@ -45,11 +45,12 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 74] = [
+const ALL: [Printed; 75] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
     row("run-check", yard::CHECK, document::<yard::Check>),
+    row("run-simulate", yard::SIMULATE, document::<yard::Simulated>),
     row("show-tables", show::TABLES, document::<Tables>),
     row("show-flows", show::FLOWS, document::<Flows>),
     row("show-elephants", show::ELEPHANTS, document::<Elephants>),

@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use flowyard_report::{Cell, Column, Table};
 use flowyard_steer::{
-    Attached, Counts, Error, Follow, GroupCounts, Happened, PinError, Policy, QUEUES_MOST, Reason,
-    Ring, Scheduling, online_cpus,
+    Attached, BadPolicy, Counts, Error, Follow, GroupCounts, Happened, PinError, Policy,
+    QUEUES_MOST, Reason, Ring, Scheduling, online_cpus,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use schemars::JsonSchema;
@@ -327,6 +327,17 @@ impl Args {
         }
         let settles = !self.unordered;
         Ok(Policy { is_inner: self.inner, settles, rules, ..policy })
+    }
+
+    /// A policy that cannot be enforced. A rule has its place in the file.
+    fn wrong(&self, error: BadPolicy) -> Stop {
+        match (error, &self.rules) {
+            (BadPolicy::Rule { line, what, fix }, Some(file)) => bad_input(format!(
+                "{}:{line}: the rule cannot be enforced by XDP: {what}; {fix}",
+                file.display()
+            )),
+            (error, _) => bad_input(error),
+        }
     }
 
     fn key(&self) -> Result<Vec<u8>, Stop> {

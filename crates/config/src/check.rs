@@ -105,7 +105,12 @@ fn yard(config: &Config) -> Checked {
     }
     let pins = yard.pin.get_ref().len();
     if pins != 0 && pins != usize::from(cores) {
-        let what = format!("{pins} processors are named for {cores} cores");
+        let (cpus, of) = match (pins, cores) {
+            (1, _) => ("1 CPU is".to_owned(), format!("{cores} cores")),
+            (_, 1) => (format!("{pins} CPUs are"), "1 core".to_owned()),
+            _ => (format!("{pins} CPUs are"), format!("{cores} cores")),
+        };
+        let what = format!("{cpus} named for {of}");
         let fix = "name one for each core, or leave 'pin' out";
         return Err(config.error(yard.pin.span(), what, fix));
     }

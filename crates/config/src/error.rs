@@ -163,11 +163,8 @@ impl Source {
             let found = found.replace('`', "'");
             let is =
                 if found.starts_with("string") { "is not possible" } else { "is out of range" };
-            return self.error(
-                span,
-                format!("{found} {is}"),
-                format!("write {}", readable(wanted)),
-            );
+            let fix = format!("write {}", self.example(&span, wanted));
+            return self.error(span, format!("{found} {is}"), fix);
         }
         if said.contains("must be quoted") || said.contains("expected literal string") {
             // The parser reports an absent value like text without quotes.
@@ -228,8 +225,10 @@ fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// Examples of values, by the key and by what serde expects.
+/// Examples of values, or their range, by the key and by what serde expects.
 const EXAMPLES: &[(&str, &str, &str)] = &[
+    ("cores", "u16", "1 to 1024"),
+    ("core", "u16", "the number of a core, 0 to 1023"),
     ("address", "a map", "{ east = [\"10.0.1.254\"] }, the addresses by the name of the port"),
     (
         "pass",

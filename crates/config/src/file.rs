@@ -6,7 +6,7 @@
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest size of a file, in bytes.
 pub const LONGEST: u64 = 16 << 20;
@@ -61,6 +61,33 @@ pub fn text(path: &Path) -> Result<String, FileError> {
 #[must_use]
 pub fn is_for_everyone(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.mode() & 0o004 != 0)
+}
+
+/// Whether two paths name one regular file, or one that does not exist yet: also through links or other spellings.
+#[must_use]
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => {
+            one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
+        }
+        (Err(_), Err(_)) => one == other || target(one).is_some_and(|it| target(other) == Some(it)),
+        _ => false,
+    }
+}
+
+/// The path of a file that does not exist yet, without links in it.
+fn target(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..40 {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        let name = folder.join(path.file_name()?);
+        match name.read_link() {
+            Ok(to) => path = folder.join(to),
+            Err(_) => return Some(name),
+        }
+    }
+    None
 }
 
 fn regular(about: &Metadata) -> Result<(), FileError> {

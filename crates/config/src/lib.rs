@@ -36,6 +36,7 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 mod assemble;
 mod balance;
+mod captures;
 mod carry;
 mod change;
 mod check;

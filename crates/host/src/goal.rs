@@ -79,6 +79,9 @@ pub fn plan(state: &State, goal: &Goal, traffic: &Traffic, source: &str) -> Plan
             None => wish.refusals.push(unknown(state, &setting, &to)),
         }
     }
+    if let Some(why) = state.sysfs.why() {
+        wish.notes.push(format!("The settings in files of the interface are not known: {why}"));
+    }
     let assumed: Vec<_> =
         state.fields.iter().filter(|(_, fields)| fields.value().is_none()).collect();
     if let (Some(profile), None, false) = (state.profile(), card.why_not(), assumed.is_empty()) {

@@ -14,6 +14,8 @@ use crate::machine::{Channels, Coalesce, Driver, Feature};
 pub(crate) mod counters;
 mod interrupts;
 mod read;
+
+pub use read::OTHER_NAMESPACE_FIX;
 #[cfg(test)]
 mod tests;
 

@@ -262,6 +262,14 @@ impl Drop for Control {
     }
 }
 
+/// Checks that there is a group with this name or number.
+///
+/// # Errors
+/// There is none, or the group database cannot be read.
+pub fn check_group(group: &str) -> Result<(), ControlError> {
+    gid(group).map(drop)
+}
+
 /// The ID of the group with this name or number.
 fn gid(group: &str) -> Result<u32, ControlError> {
     if let Ok(number) = group.parse() {

@@ -1,5 +1,6 @@
 //! The arguments that say who has the adapter's pools and virtual functions, and how the adapter interrupts.
 
+use std::path::Path;
 use std::time::Duration;
 
 use flowyard_adapter::interrupt::{DimMode, Moderation, VECTORS, eitr_interval};
@@ -31,6 +32,11 @@ pub(super) struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// The file that is read, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.tenants.as_deref().map(Path::new)
+    }
+
     /// The tenants, if there are any.
     pub(super) fn tenants(&self) -> Result<Option<Tenants>, Stop> {
         let Some(name) = &self.tenants else { return Ok(None) };

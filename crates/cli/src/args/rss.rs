@@ -1,6 +1,6 @@
 //! The arguments that describe receive-side scaling: key, hash function, fields, indirection table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use flowyard_adapter::profile::{Profile, RssLimits};
@@ -83,6 +83,11 @@ impl UdpFields {
 }
 
 impl RssArgs {
+    /// The file that is read, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.rss_from.as_deref()
+    }
+
     /// The settings of the port that `--rss-from` describes.
     pub(super) fn port(&self) -> Result<Option<Printed>, Stop> {
         let Some(path) = &self.rss_from else { return Ok(None) };

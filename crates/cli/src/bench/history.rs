@@ -7,7 +7,7 @@ use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
@@ -54,6 +54,11 @@ pub(crate) struct History {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let record = args.file.as_path();
+    let reads = args.add.as_deref().into_iter().chain([record]);
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
+    let added = args.add.is_some().then_some(record);
+    outfile::distinct(&[("FILE", "record", added)], args.add.as_deref())?;
     let page = OutFile::new(args.html.as_ref(), "page")?;
     let wrong = |path: &Path, why: String| bad_input(format!("{}: {why}", path.display()));
     let mut text = match std::fs::read_to_string(&args.file) {
@@ -70,7 +75,10 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     };
     let mut all = entries(&text).map_err(|why| wrong(&args.file, why))?;
     if let Some(path) = &args.add {
-        let document = std::fs::read_to_string(path).map_err(|e| wrong(path, e.to_string()))?;
+        let document = std::fs::read_to_string(path).map_err(|error| {
+            let fix = "name the output of 'flowyard bench engine --peers --json'";
+            wrong(path, format!("{error}; {fix}"))
+        })?;
         let entry = Entry::of(&document, args.note.clone()).map_err(|why| wrong(path, why))?;
         let line = entry.line().map_err(|error| Stop::Failed(error.into()))?;
         if !text.is_empty() && !text.ends_with('\n') {

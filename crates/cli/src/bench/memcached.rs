@@ -8,7 +8,7 @@ use flowyard_bench::memcached::{Job, Model, Point, Results, Way, measure, obstac
 use flowyard_bench::steer::Spread;
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
-use crate::outfile::OutFile;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
@@ -74,11 +74,11 @@ pub(crate) struct Args {
     ways: Vec<WayName>,
 
     /// Costs of this machine, written by `flowyard calibrate` as root: print what the model predicts from them beside the
-    /// measured curves and walls of the kernel's ways
+    /// measured curves and highest sustained rates of the kernel's ways
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 
-    /// JSON document of an earlier measurement: compare the order of the walls with the order then
+    /// JSON document of an earlier measurement: compare the order of the ways by their highest sustained rates
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
@@ -138,6 +138,8 @@ const RATES: [u32; 13] = [
 const QUICK: [u32; 2] = [1000, 3000];
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let reads = args.profile.as_deref().into_iter().chain(args.against.as_deref());
+    outfile::distinct(&[("--html", "page", args.html.as_deref())], reads)?;
     let program = std::env::current_exe()?;
     let date = crate::clock::date();
     let job = Job { program: &program, date: &date, ..args.job()? };

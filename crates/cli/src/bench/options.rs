@@ -1,6 +1,6 @@
 //! The options that all test methods share: device, line, traffic, method, results.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flowyard_rfc2544::dut::YardSpec;
@@ -12,6 +12,7 @@ use flowyard_rfc2544::traffic::{Family, Genome, Mix};
 use super::choices::{AddressKind, CoverPart, PortKind, TestName, TopologyKind};
 use super::device::Simulated;
 use super::{qualify, values};
+use crate::outfile;
 use crate::stop::{Stop, bad_input};
 
 /// Options of every test method.
@@ -138,6 +139,12 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Refuses files to write that would replace one that is read, or each other.
+    pub(super) fn writes_none_of(&self, reads: Option<&Path>) -> Result<(), Stop> {
+        let state = ("--state", "list of trials", self.state.as_deref());
+        outfile::distinct(&[state, ("--html", "page", self.html.as_deref())], reads)
+    }
+
     /// The method's profile, changed by the user's options.
     pub(super) fn profile(&self, of: impl Fn(Line, u8) -> Profile) -> Result<Profile, Stop> {
         let (ports, is_real) = (self.port_count()?, !self.interfaces.is_empty());

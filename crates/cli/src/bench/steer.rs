@@ -43,6 +43,10 @@ enum What {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench steer requests
+  flowyard bench steer requests --rounds 3 --time 500ms --ways none,rfs,steer-rfs --json")]
 struct Requests {
     /// Number of rounds; every round measures every way once, beginning with another one
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -74,6 +78,10 @@ struct Requests {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench steer order --datagrams 10000000
+  flowyard bench steer order --every 20ms --ways rfs,steer-rfs --json")]
 struct Order {
     /// Datagrams for each way, of all flows together
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(100..))]
@@ -87,7 +95,7 @@ struct Order {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     burst: u64,
 
-    /// Each thread moves to the other CPU so often, 1ms to 1s
+    /// Time between two moves of a thread to the other CPU, 1ms to 1s
     #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = humantime::parse_duration)]
     every: Duration,
 
@@ -101,6 +109,10 @@ struct Order {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench steer survival
+  flowyard bench steer survival --seconds 60 --json")]
 struct Survival {
     /// For how many seconds everything is disturbed; at least 10, so that each disturbance occurs
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..=86_400))]

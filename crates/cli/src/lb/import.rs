@@ -112,7 +112,8 @@ fn read(args: &Args) -> Result<(String, String), Stop> {
         true => Box::new(std::io::stdin()),
         false => {
             let file = std::fs::File::open(&args.file);
-            Box::new(file.map_err(|error| bad_input(format!("{name}: {error}")))?)
+            let fix = "name the output of 'ipvsadm -S -n', or keepalived.conf";
+            Box::new(file.map_err(|error| bad_input(format!("{name}: {error}; {fix}")))?)
         }
     };
     let mut bytes = Vec::new();

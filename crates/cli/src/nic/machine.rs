@@ -1,6 +1,6 @@
 //! Options that describe the simulated adapter, shared by the subcommands of `nic`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flowyard_nicsim::config::{Config, ConfigError};
 use flowyard_nicsim::engine::Parts;
@@ -35,12 +35,23 @@ pub(super) struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// The files that are read. A built-in firmware has no file.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let is_file = Builtin::find(&self.firmware).is_none();
+        let firmware = is_file.then(|| Path::new(&self.firmware));
+        self.config.as_deref().into_iter().chain(firmware)
+    }
+
     pub(super) fn config(&self) -> Result<Config, Stop> {
         let mut config = match &self.config {
             None => Config::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    bad_input(format!(
+                        "{}: {error}; --config needs a readable file",
+                        path.display()
+                    ))
+                })?;
                 Config::parse(&text).map_err(|error| match error {
                     // The error begins with the line and the column.
                     ConfigError::At { .. } => bad_input(format!("{}:{error}", path.display())),

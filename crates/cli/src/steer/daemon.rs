@@ -94,7 +94,7 @@ impl Daemon {
     /// Loads and attaches the program.
     pub(super) fn start(args: &Args, policy: &Policy, pins: Option<Pins>) -> Result<Self, Stop> {
         let folder = pins.as_ref().map(|pins| pins.folder().display().to_string());
-        let model = Model::new(policy).map_err(bad_input)?;
+        let model = Model::new(policy).map_err(|error| args.wrong(error))?;
         let loaded = match pins {
             Some(pins) => Program::load_pinned(policy, args.queue_frames, pins),
             None => Program::load(policy, args.queue_frames),

@@ -8,6 +8,7 @@ flowyard_testkit::tests! {
     invalid_captures_are_refused,
     invalid_flows_are_refused,
     invalid_arguments_are_refused,
+    limits_and_fixes_are_those_that_hold,
     rule_files_name_line_and_column,
     no_partial_report_is_left,
     a_folder_without_permission_is_named needs [flowyard_testkit::harness::Need::NotRoot],
@@ -118,8 +119,10 @@ fn invalid_arguments_are_refused() {
         (&["--queues", "1025"], &["--queues", "1 to 1024"]),
         (&["--queues", "many"], &["--queues", "many", "--help"]),
         (&["--queues", "-1"], &["-1"]),
+        (&["--queues", "99999"], &["--queues", "1 to 1024"]),
         (&["--queues", "99999999999"], &["--queues", "99999999999"]),
         (&["--cores", "0"], &["--cores", "1 to 1024"]),
+        (&["--cores", "99999"], &["--cores", "1 to 1024"]),
         (&["--sample-rate", "0"], &["--sample-rate", "at least 1"]),
         (&["--pballoc", "32k"], &["--pballoc", "32k", "256k"]),
         (&["--rss-key", "0g"], &["--rss-key", "0g", "hex"]),
@@ -167,6 +170,40 @@ fn invalid_arguments_are_refused() {
         (&["explain", FLOW, "--expect-queue", "16"], &["--expect-queue", "0 to 15"]),
         (&["explain", FLOW, "--choose-port", "16"], &["--choose-port", "0 to 15"]),
         (&["explain", FLOW, "--choose-port", "x"], &["--choose-port"]),
+    ] {
+        says(&run(args), parts);
+    }
+}
+
+fn limits_and_fixes_are_those_that_hold() {
+    let here = "--interface lo --rss-key microsoft --adapter x520 --policy rss";
+    let here = [&["analyze", YARD][..], &here.split(' ').collect::<Vec<_>>()].concat();
+    for (args, parts) in [
+        (
+            &here[..],
+            &[
+                "--interface lo: none of the",
+                "packets comes from or goes to 127.0.0.1",
+                "in the capture with --local, or write --local all",
+            ][..],
+        ),
+        (&["lb", "set-weight", "web/a", "5000000000"], &["must be 0 to 1000000"]),
+        (&["lb", "set-weight", "web/a", "-1"], &["must be 0 to 1000000"]),
+        (
+            &["lb", "import", "/no/such"],
+            &["/no/such: No such file", "; name the output of 'ipvsadm -S -n', or keepalived.conf"],
+        ),
+        (
+            &["bench", "history", "--add", "/no/such"],
+            &[
+                "/no/such: No such file",
+                "; name the output of 'flowyard bench engine --peers --json'",
+            ],
+        ),
+        (
+            &["run", "scenarios/forward.toml", "--check", "--control-group", "no such group"],
+            &["--control-group: there is no group 'no such group'; name an existing group"],
+        ),
     ] {
         says(&run(args), parts);
     }

@@ -381,7 +381,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
         (&["lb", "drain", "blk/a"], "there is no service 'blk'; did you mean 'bulk'?"),
         (&["lb", "drain", "a"], "write SERVICE/BACKEND, as web/a"),
         (&["lb", "set-weight", "mail/a", "1"], "choose one of bulk, dns"),
-        (&["lb", "set-weight", "bulk/a", "1000001"], "write 0 to 1000000"),
+        (&["lb", "set-weight", "bulk/a", "1000001"], "must be 0 to 1000000"),
         (&["lb", "show", "mail"], "choose one of bulk, dns"),
         (&["lb", "trace", "icmp 10.0.0.1 > 10.0.0.2"], "has no ports"),
         (&["lb", "trace", "nonsense"], "nonsense"),

@@ -14,6 +14,7 @@ use crate::yard::{Yard, wait};
 
 flowyard_testkit::tests! {
     services_of_a_document_are_used_refused_and_kept,
+    etcd_that_does_not_answer_is_named,
     a_check_reads_the_provider_or_says_that_it_was_not_read,
     nodes_that_do_not_agree_are_a_failure,
     backends_come_from_srv_records,
@@ -337,4 +338,19 @@ fn nodes_that_do_not_agree_are_a_failure() {
     fs::write(&path, format!("[cluster]\nkind = \"http\"\nurl = \"{url}\"\n")).unwrap();
     let error = refused(&flowyard().arg("fleet").arg("--config").arg(&path).output().unwrap());
     assert!(error.contains("nodes write their statuses into etcd"), "{error}");
+}
+
+fn etcd_that_does_not_answer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lb.toml");
+    // A port on which nobody listens any more.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::write(&path, format!("[cluster]\nendpoints = [\"http://127.0.0.1:{port}\"]\n"))
+        .unwrap();
+    let output = flowyard().arg("fleet").arg("--config").arg(&path).output().unwrap();
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    let said = format!("reading the statuses of the nodes from etcd: http://127.0.0.1:{port}: ");
+    assert!(line.starts_with(&format!("flowyard: {said}")), "{line}");
+    assert!(line.ends_with("; check that etcd runs, and 'endpoints' in [cluster]\n"), "{line}");
 }

@@ -6,6 +6,7 @@ use crate::common::{good, json, refused, run};
 flowyard_testkit::tests! {
     what_is_not_told_is_listed_with_the_reason,
     a_plan_names_limits_and_sources,
+    a_journal_that_cannot_be_read_is_named,
     what_is_no_plan_is_refused,
     nothing_is_undone_that_was_not_applied,
     an_interface_decides_what_is_explained,
@@ -57,7 +58,21 @@ fn a_plan_names_limits_and_sources() {
     let text = good(&run(["plan", "lo", "--goal", goal, "--queues", "2", "--capture", YARD]));
     assert!(text.contains("goal isolate=tcp 0.0.0.0:0 > 10.0.0.2:2 onto 2 queues"), "{text}");
     let line = refused(&run(["plan", "lo", "--goal", "balance"]));
-    assert!(line.contains("--capture"), "{line}");
+    assert_eq!(line.matches("<--capture <FILE>|--seconds <N>>").count(), 2, "{line}");
+    let line = refused(&run(["plan", "lo", "--goal", "speed"]));
+    assert!(line.contains("there is no goal 'speed'; choose balance"), "{line}");
+    let both = ["plan", "lo", "--goal", "balance", "--capture", YARD, "--seconds", "1"];
+    assert!(refused(&run(both)).contains("cannot be used with"));
+}
+
+fn a_journal_that_cannot_be_read_is_named() {
+    for command in ["undo", "confirm"] {
+        let output = run([command, "lo", "--journal", "/dev/null"]);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(line.starts_with("flowyard: the journal in /dev/null: Not a directory"), "{line}");
+        assert!(line.ends_with("; name another folder with --journal DIR\n"), "{line}");
+    }
 }
 
 fn what_is_no_plan_is_refused() {

@@ -8,6 +8,7 @@ use crate::common::{flowyard, frames_in_whole_capture, refused, root, run, text}
 
 flowyard_testkit::tests! {
     an_output_that_cannot_be_opened_ends_the_start,
+    a_capture_that_is_read_is_never_written,
     an_output_that_fails_later_ends_the_run_and_stays_readable,
     the_examples_write_where_they_can,
 }
@@ -53,12 +54,60 @@ fn an_output_that_cannot_be_opened_ends_the_start() {
         let config = config(folder.path(), output);
         for more in [&[][..], &["--check"], &["--json"]] {
             let line = refused(&run([&["run", &config, "--control", "none"], more].concat()));
-            assert!(line.starts_with(&format!("{output}: cannot create: ")), "{line}");
+            let place = format!("{config}:10:15: port 'east': {output}: cannot create: ");
+            assert!(line.starts_with(&place), "{line}");
             assert!(line.contains(said), "{line}");
         }
     }
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 2, "no file remains but the configuration and the FIFO");
+}
+
+fn a_capture_that_is_read_is_never_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let capture = std::fs::read(root().join("captures/yard.pcap")).unwrap();
+    let (here, link) = (path("here.pcap"), path("link.pcap"));
+    std::fs::write(&here, &capture).unwrap();
+    std::fs::hard_link(&here, &link).unwrap();
+    let refused_by = |option: &str, args: &[&str]| {
+        let line = refused(&run(args));
+        let said = format!("{option}: this command reads {here}, and the ");
+        assert!(line.starts_with(&said), "{line}");
+        assert!(line.ends_with(" would replace it; name another file to write"), "{line}");
+        assert!(std::fs::read(&here).unwrap() == capture, "{args:?}");
+    };
+    let config = config(folder.path(), &link);
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("captures/yard.pcap", &here)).unwrap();
+    for more in [&[][..], &["--check"], &["--json"]] {
+        let line = refused(&run([&["run", &config, "--control", "none"], more].concat()));
+        let place = format!("{config}:10:15: port 'west' receives from this file, and ");
+        assert!(line.starts_with(&place), "{line}");
+    }
+    for output in [&here, &link] {
+        refused_by("--html", &["analyze", &here, "--html", output]);
+        let plan = ["plan", "lo", "--goal", "balance", "--capture", &here, "-o", output];
+        refused_by("--output", &plan);
+        refused_by("--pcap-out", &["nic", "run", "--pcap-in", &here, "--pcap-out", output]);
+        refused_by("--trace", &["nic", "run", "--pcap-in", &here, "--trace", output]);
+        refused_by("--html", &["nic", "figure", "3", "--trace", &here, "--html", output]);
+        refused_by("--html", &["predict", "--profile", &here, "--html", output]);
+        refused_by("--html", &["figures", "--profile", &here, "--html", output]);
+        refused_by("--html", &["bench", "soak", "--replay", &here, "--html", output]);
+        refused_by("--state", &["bench", "soak", "--replay", &here, "--state", output]);
+        refused_by("--html", &["bench", "history", &here, "--html", output]);
+    }
+    let new = path("new");
+    let twice = ["nic", "run", "--stats", &new, "--pcap-out", &path("./new")];
+    let line = refused(&run(twice));
+    assert!(line.starts_with("--stats and --pcap-out name one file"), "{line}");
+    // A file that the shell has opened.
+    let script =
+        format!("exec {} analyze - --html {link} < {here}", env!("CARGO_BIN_EXE_flowyard"));
+    let ran = std::process::Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    assert!(refused(&ran).starts_with("--html: this command reads standard input, and the page "));
+    assert!(std::fs::read(&here).unwrap() == capture);
 }
 
 fn an_output_that_fails_later_ends_the_run_and_stays_readable() {

@@ -1,6 +1,6 @@
 //! `flowyard run --simulate`: scenarios from the command line.
 
-use crate::common::run;
+use crate::common::{json, run};
 
 flowyard_testkit::tests! {
     a_scenario_meets_its_expectations_or_the_difference_is_printed,
@@ -22,6 +22,12 @@ fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("changed.toml");
     std::fs::write(&path, changed).unwrap();
+    let document = json(["run", "scenarios/ordered.toml", "--simulate", "--json"]);
+    assert_eq!(
+        (&document["seeds"], &document["difference"]),
+        (&16.into(), &serde_json::Value::Null),
+        "{document}"
+    );
     let bad = run([std::ffi::OsStr::new("run"), path.as_os_str(), "--simulate".as_ref()]);
     let said = String::from_utf8_lossy(&bad.stderr);
     assert_eq!(bad.status.code(), Some(1), "{said}");
@@ -29,6 +35,12 @@ fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
         said.contains("changed.toml:") && said.contains("sent.east: expected 9, got 10"),
         "{said}"
     );
+    let bad = run(["run", path.to_str().unwrap(), "--simulate", "--json"]);
+    assert_eq!(bad.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&bad.stdout).unwrap();
+    let difference = document["difference"].as_str().unwrap();
+    assert!(difference.contains("sent.east: expected 9, got 10"), "{document}");
+    assert_eq!(String::from_utf8_lossy(&bad.stderr), format!("flowyard: {difference}\n"));
 }
 
 /// A scenario's configuration also runs on real threads.

@@ -68,7 +68,7 @@ fn rules_that_xdp_cannot_enforce_are_named_with_their_line() {
     for (rule, why) in [
         (
             "flow-type tcp4 dst-port 80 action 5",
-            "line 2 cannot be enforced by XDP: there is no queue 5; use a queue from 0 to 0",
+            "rules.txt:2: the rule cannot be enforced by XDP: there is no queue 5; use a queue from 0 to 0",
         ),
         ("flow-type tcp4 dst-port 80 user-def 0x1 action 0", "leave out user-def"),
         ("flow-type tcp4 dst-port 80 context 1", "it names an RSS context; use a queue"),

@@ -306,7 +306,8 @@ fn refused_rules_are_named_on_standard_error() {
     let ran = run(["analyze", YARD, "--policy", &policy, "--json"]);
     let err = text(&ran.stderr);
     assert_eq!(ran.status.code(), Some(0), "{err}");
-    assert!(err.starts_with("flowyard: rule in line 2 is refused by x520: "), "{err}");
+    let line = format!("flowyard: {}:2: the rule is refused by x520: ", rules.display());
+    assert!(err.starts_with(&line), "{err}");
 }
 
 /// `flowyard ... | head`, with the reader gone before anything is written.

@@ -10,18 +10,12 @@ type Case<'a> = (&'a str, &'a str, &'a str);
 const YARD_AND_PORTS: &[Case<'_>] = &[
     ("idle = ", "idel = ", "y.toml:4:1: there is no key 'idel' here; did you mean 'idle'?"),
     ("\"busy\"", "\"bussy\"", "y.toml:4:8: 'bussy' is not a valid choice; did you mean 'busy'?"),
-    (
-        "cores = 2",
-        "cores = \"2\"",
-        "y.toml:3:9: string \"2\" has the wrong type; write a whole number from 0 to 65535",
-    ),
+    ("cores = 2", "cores = \"2\"", "y.toml:3:9: string \"2\" has the wrong type; write 1 to 1024"),
     ("cores = 2", "cores = 0", "y.toml:3:9: a yard cannot have 0 cores; write 1 to 1024"),
-    (
-        "cores = 2",
-        "cores = 70000",
-        "y.toml:3:9: integer '70000' is out of range; write a whole number from 0 to 65535",
-    ),
-    ("cores = 2", "cores = 2\npin = [0]", "y.toml:4:7: 1 processors are named for 2 cores"),
+    ("cores = 2", "cores = 70000", "y.toml:3:9: integer '70000' is out of range; write 1 to 1024"),
+    ("core = 1", "core = 70000", "is out of range; write the number of a core, 0 to 1023"),
+    ("cores = 2", "cores = 2\npin = [0]", "y.toml:4:7: 1 CPU is named for 2 cores"),
+    ("cores = 2", "cores = 2\npin = [0, 1, 2]", "y.toml:4:7: 3 CPUs are named for 2 cores"),
     ("cores = 2", "cores = 2\nframes = 9", "y.toml:4:10: 9 buffers are too few"),
     (
         "kind = \"mem\"",

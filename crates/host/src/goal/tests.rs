@@ -26,6 +26,16 @@ pub(super) fn flow(number: u32) -> FlowKey {
     FlowKey::five_tuple(proto::TCP, client.into(), port, server.into(), 80)
 }
 
+#[test]
+fn files_that_are_not_seen_are_named() {
+    let mut fake = Fake::virtio();
+    fake.files.insert("/sys/class/net/eth0/ifindex".into(), "7\n".into());
+    let plan = made(&fake, &Goal::Balance);
+    let cause =
+        "are not known: /sys shows another network namespace; run the command by `ip netns exec`";
+    assert!(plan.notes.iter().any(|note| note.contains(cause)), "{:?}", plan.notes);
+}
+
 fn made(fake: &Fake, goal: &Goal) -> Plan {
     plan(&State::read(fake, "eth0").unwrap(), goal, &traffic(200), "test")
 }

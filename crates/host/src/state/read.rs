@@ -17,6 +17,9 @@ use crate::ntuple::{Listed, Table};
 use crate::rules::words;
 use crate::setting::context::CONTEXTS;
 
+/// What to do if `/sys` shows another network namespace than that of the command.
+pub const OTHER_NAMESPACE_FIX: &str = "run the command by `ip netns exec`, or mount sysfs in the namespace (mount -t sysfs none /sys)";
+
 impl State {
     /// Reads the state of an interface. Nothing is changed, and no privilege is needed: what cannot be read is
     /// unknown, with the reason.
@@ -69,10 +72,7 @@ fn unless<T>(hidden: &Option<String>, read: impl FnOnce() -> Known<T>) -> Known<
 fn sysfs(machine: &dyn Machine, folder: &str, index: u32) -> Known<bool> {
     match number::<u32>(machine, &format!("{folder}/ifindex")) {
         Known::Value(found) if found == index => Known::Value(true),
-        _ => Known::unknown(
-            "/sys shows another network namespace; run the command by `ip netns exec`, or mount sysfs in the \
-             namespace (mount -t sysfs none /sys)",
-        ),
+        _ => Known::unknown(format!("/sys shows another network namespace; {OTHER_NAMESPACE_FIX}")),
     }
 }
 

@@ -20,6 +20,9 @@ pub trait Machine {
     /// The kernel's build configuration (`.config`); `None` if it cannot be read.
     fn kernel_config(&self) -> Option<String>;
 
+    /// The kernel's index of an interface; `None` if there is none of this name in the network namespace of the process.
+    fn index(&self, interface: &str) -> Option<u32>;
+
     /// Whether an offload of an interface is on.
     ///
     /// # Errors
@@ -85,6 +88,10 @@ impl Machine for Here {
                 self.read(&format!("/boot/config-{}", release.trim()))
             }
         }
+    }
+
+    fn index(&self, interface: &str) -> Option<u32> {
+        flowyard_host::Here.index(interface).ok()
     }
 
     fn offload(&self, interface: &str, offload: Offload) -> io::Result<bool> {

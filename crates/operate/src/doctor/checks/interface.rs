@@ -28,14 +28,9 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
         return std::iter::once(device).chain(others).collect();
     }
     let folder = format!("/sys/class/net/{name}");
-    let there = machine.list("/sys/class/net").iter().any(|entry| entry == name);
     let why = "a port receives and transmits on this interface";
-    if !there {
-        let known = machine.list("/sys/class/net").join(", ");
-        return vec![
-            Finding::new(&about("interface"), "the interface does not exist", why)
-                .problem(format!("choose 'interface' from {known}")),
-        ];
+    if let Some(missing) = missing(machine, name, why) {
+        return vec![missing];
     }
     let state = machine.read(&format!("{folder}/operstate")).unwrap_or_default();
     let state = state.trim();
@@ -54,6 +49,34 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Fi
     found.extend(interrupts(machine, wanted, name));
     found.extend(rp_filter(machine, name));
     found
+}
+
+/// An interface that does not exist, or of which `/sys` shows nothing, because it shows another network namespace.
+pub(super) fn missing(machine: &dyn Machine, name: &str, why: &str) -> Option<Finding> {
+    let about = format!("interface {name}");
+    let names = machine.list("/sys/class/net");
+    let index = machine.index(name);
+    let shown = machine.read(&format!("/sys/class/net/{name}/ifindex"));
+    let shown = shown.and_then(|text| text.trim().parse::<u32>().ok());
+    match index {
+        Some(_) if shown == index => None,
+        None if !names.iter().any(|entry| entry == name) => {
+            let here = |name: &&String| machine.index(name).is_some();
+            let known: Vec<_> = names.iter().filter(here).map(String::as_str).collect();
+            let known = known.join(", ");
+            let found = Finding::new(&about, "there is no such interface", why);
+            Some(found.problem(format!("choose 'interface' from {known}")))
+        }
+        _ => {
+            let what = match index {
+                Some(_) => "it cannot be checked: /sys shows another network namespace",
+                None => {
+                    "it is in the network namespace that /sys shows, which is not that of this command"
+                }
+            };
+            Some(Finding::new(&about, what, why).problem(flowyard_host::OTHER_NAMESPACE_FIX))
+        }
+    }
 }
 
 /// The flag of a TAP interface (`IFF_TAP`, linux/if_tun.h); a TUN interface has another one.

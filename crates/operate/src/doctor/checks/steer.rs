@@ -1,5 +1,6 @@
 //! What `flowyard steer` needs of the kernel and of an interface.
 
+use super::interface::missing;
 use super::text::{cap, version};
 use crate::doctor::Offload;
 use crate::doctor::finding::Finding;
@@ -30,10 +31,8 @@ const MTU: u32 = 3498;
 
 /// All findings about an interface.
 pub(super) fn all(machine: &dyn Machine, name: &str) -> Vec<Finding> {
-    if machine.list(&format!("/sys/class/net/{name}")).is_empty() {
-        let why = "its frames are to be steered";
-        let found = Finding::new(&format!("interface {name}"), "there is no such interface", why);
-        return vec![found.problem("ip link; write the name of one of these interfaces")];
+    if let Some(missing) = missing(machine, name, "its frames are to be steered") {
+        return vec![missing];
     }
     let mut found = vec![kernel(machine), rights(machine), types(machine), pins(machine)];
     found.extend(checksums(machine, name));

@@ -15,6 +15,8 @@ struct Fake {
     queues: Option<(usize, usize)>,
     no_xdp: bool,
     config: Option<String>,
+    /// The index of every interface, if it is not the one in the files.
+    index: Option<u32>,
 }
 
 impl Fake {
@@ -34,6 +36,11 @@ impl Machine for Fake {
             self.files.keys().filter_map(|file| file.strip_prefix(path)?.strip_prefix('/'));
         let names: BTreeSet<_> = inside.filter_map(|rest| rest.split('/').next()).collect();
         names.into_iter().map(Into::into).collect()
+    }
+
+    fn index(&self, interface: &str) -> Option<u32> {
+        let file = self.read(&format!("/sys/class/net/{interface}/ifindex"));
+        self.index.or_else(|| file?.trim().parse().ok())
     }
 
     fn offload(&self, _: &str, offload: Offload) -> io::Result<bool> {
@@ -80,8 +87,10 @@ fn well() -> Fake {
         .with("/proc/sys/net/ipv4/conf/eth1/rp_filter", "0\n")
         .with("/dev/net/tun", "");
     let fake = fake.with("/sys/class/net/eth0/operstate", "up\n");
+    let fake = fake.with("/sys/class/net/eth0/ifindex", "2\n");
     let fake = fake.with("/sys/class/net/eth1/device/vendor", "0x8086\n");
     let fake = fake
+        .with("/sys/class/net/eth1/ifindex", "3\n")
         .with("/sys/class/net/eth1/operstate", "up\n")
         .with("/sys/class/net/eth1/mtu", "1500\n")
         .with("/sys/class/net/eth1/tun_flags", "0x1102\n"); // as a TAP interface
@@ -105,6 +114,36 @@ fn wanted(kind: &str) -> Wanted {
         pool_bytes: 8 << 20,
         busy: true,
         dpdk: None,
+    }
+}
+
+/// After `nsenter --net`, /sys shows the interfaces of the namespace before.
+#[test]
+fn files_of_another_namespace_are_named_as_the_cause() {
+    for kind in ["af_xdp", "af_packet", "steer"] {
+        let said = |machine: &Fake, name: &str| {
+            let mut want = wanted(kind);
+            want.ports[0].interface = name.into();
+            let found = all(machine, &want);
+            let about = format!("interface {name}");
+            let one = found.iter().find(|one| one.about == about).unwrap();
+            assert_eq!(one.level, Level::Problem, "{kind}");
+            (one.what.clone(), one.fix.clone().unwrap())
+        };
+        let inside = Fake { index: Some(7), ..well() };
+        for name in ["eth1", "v0"] {
+            let (what, fix) = said(&inside, name);
+            assert!(what.contains("/sys shows another network namespace"), "{what}");
+            assert!(fix.contains("run the command by `ip netns exec`"), "{fix}");
+        }
+        let mut outside = well();
+        outside.files.remove("/sys/class/net/eth1/ifindex");
+        assert!(said(&outside, "eth1").0.contains("is not that of this command"));
+        let (what, fix) = said(&well(), "v0");
+        assert_eq!(
+            (&*what, &*fix),
+            ("there is no such interface", "choose 'interface' from eth0, eth1")
+        );
     }
 }
 
