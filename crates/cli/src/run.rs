@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let control = control(switch.as_ref(), fleet, &current);
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), control, ..Parts::default() };
     take_over::inherit(&mut parts, &config, running.as_mut())?;
-    let yard = config.build_logged(parts, &log).map_err(|error| unbuilt(&config, error))?;
+    let yard = config.build_logged(parts, &log).map_err(unbuilt)?;
     is_open.store(true, Ordering::Relaxed);
     if args.check {
         return check::print(&config, provided, args);
@@ -228,13 +228,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 }
 
 /// Why an engine was not built.
-fn unbuilt(config: &Config, error: BuildError) -> Stop {
+fn unbuilt(error: BuildError) -> Stop {
     match error {
         BuildError::Memory { .. } => Stop::Failed(error.into()),
-        BuildError::Capture(error) => match config.of_capture(&error) {
-            Some(error) => bad_input(error),
-            None => bad_input(error),
-        },
         error => bad_input(error),
     }
 }

@@ -48,8 +48,15 @@ pub enum BuildError {
     #[error(transparent)]
     Blueprint(#[from] BlueprintError),
     /// A capture cannot be used.
-    #[error(transparent)]
-    Capture(#[from] flowyard_ports::Error),
+    #[error("port {port}: {error}")]
+    Capture {
+        /// The port's number.
+        port: u16,
+        /// Whether it is the capture that the port writes.
+        is_output: bool,
+        /// The failure, and how to fix it.
+        error: flowyard_ports::Error,
+    },
     /// An interface cannot be opened.
     #[error("port {port}: {error}")]
     Interface {
@@ -100,6 +107,9 @@ impl Config {
                 let span = named.map_or(0..0, toml::Spanned::span);
                 self.error(span, what, fix).into()
             }
+            BuildError::Capture { port, is_output, error } => {
+                self.capture_error(port, is_output, &error).into()
+            }
             other => other,
         })
     }
@@ -149,15 +159,7 @@ impl Setup {
             let has_rx = both || parts.rx.contains_key(&number);
             let has_tx = both || parts.tx.contains_key(&number);
             match body {
-                PortBody::Capture(port) => {
-                    if let Some(rx) = (!has_rx).then(|| rx(number, port)).flatten() {
-                        parts.rx.insert(number, rx?);
-                    }
-                    if let (false, Some(path)) = (has_tx, &port.output) {
-                        let tx = PcapTx::open(path, Format::PcapNanos)?;
-                        parts.tx.insert(number, Box::new(tx));
-                    }
-                }
+                PortBody::Capture(port) => captures(number, port, [has_rx, has_tx], &mut parts)?,
                 PortBody::Live(_) | PortBody::Memif(_) | PortBody::Vhost(_) | PortBody::Dpdk(_)
                     if has_tx => {}
                 PortBody::Dpdk(port) => {
@@ -405,6 +407,24 @@ pub(crate) fn routes(routes: &[(IpNet, Hop)]) -> Routes {
         let _room = table.put(prefix, *hop);
     }
     table
+}
+
+/// Opens the captures of a port. The caller may have given one half, or both, as tests do.
+fn captures(
+    number: u16,
+    port: &CapturePort,
+    [has_rx, has_tx]: [bool; 2],
+    parts: &mut Parts,
+) -> Result<(), BuildError> {
+    let failed = |is_output| move |error| BuildError::Capture { port: number, is_output, error };
+    if let Some(rx) = (!has_rx).then(|| rx(number, port)).flatten() {
+        parts.rx.insert(number, rx.map_err(failed(false))?);
+    }
+    if let (false, Some(path)) = (has_tx, &port.output) {
+        let tx = PcapTx::open(path, Format::PcapNanos).map_err(failed(true))?;
+        parts.tx.insert(number, Box::new(tx));
+    }
+    Ok(())
 }
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {

@@ -1,6 +1,5 @@
 //! The captures of a configuration, as they are in the file system.
 
-use std::ops::Range;
 use std::path::Path;
 
 use toml::Spanned;
@@ -27,7 +26,7 @@ impl Config {
                 return refused(what.to_owned(), "give each port its own");
             }
             let reads = |port: &&PortConfig| {
-                port.input.as_ref().is_some_and(|input| file::is_same(input, path))
+                port.input.as_ref().is_some_and(|input| file::is_same(input.get_ref(), path))
             };
             if let Some(port) = self.ports().find(reads) {
                 let what = format!(
@@ -44,46 +43,22 @@ impl Config {
         Ok(())
     }
 
-    /// An error of opening a capture, with the port and the place of its path in the text.
-    #[must_use]
-    pub fn of_capture(&self, error: &flowyard_ports::Error) -> Option<ConfigError> {
+    /// The error of a capture that cannot be opened, with the place of its path in the text.
+    pub(crate) fn capture_error(
+        &self,
+        port: u16,
+        is_output: bool,
+        error: &flowyard_ports::Error,
+    ) -> ConfigError {
         let text = error.to_string();
-        let names = |path: &Path| {
-            text.strip_prefix(&path.display().to_string()).is_some_and(|rest| rest.starts_with(':'))
-        };
-        let (port, span, path) = self.port.iter().find_map(|port| {
-            let (whole, port) = (port, port.get_ref());
-            let input = port.input.as_deref().filter(|path| names(path));
-            let output = port.output.as_ref().filter(|path| names(path.get_ref()));
-            let input = input.map(|path| (port, self.place_of_input(whole), path));
-            input.or_else(|| output.map(|path| (port, path.span(), path.get_ref().as_path())))
-        })?;
         let (what, fix) = text.split_once("; ").unwrap_or((&text, "name another file"));
-        let fix = match path.is_relative() {
-            true => format!("{fix} ({RELATIVE})"),
-            false => fix.to_owned(),
-        };
-        Some(self.error(span, format!("port '{}': {what}", port.name.get_ref()), fix))
-    }
-
-    /// The value of `in` in the section of a port; the port's name if it is not on a line of its own.
-    fn place_of_input(&self, port: &Spanned<PortConfig>) -> Range<usize> {
-        let start = port.span().start;
-        let mut at = start;
-        for line in self.source.text.get(start..).unwrap_or_default().split_inclusive('\n') {
-            let rest = line.trim_start();
-            if at > start && rest.starts_with("[[") {
-                break;
-            }
-            let value = rest.strip_prefix("in").map(str::trim_start);
-            if let Some(value) = value.and_then(|value| value.strip_prefix('=')) {
-                let value = value.trim_start();
-                let from = at + (line.len() - value.len());
-                return from..from;
-            }
-            at += line.len();
-        }
-        port.get_ref().name.span()
+        let port = self.ports().nth(usize::from(port));
+        let path = port
+            .and_then(|port| if is_output { port.output.as_ref() } else { port.input.as_ref() });
+        let is_relative = path.is_some_and(|path| path.get_ref().is_relative());
+        let fix = if is_relative { format!("{fix} ({RELATIVE})") } else { fix.to_owned() };
+        let name = port.map(|port| port.name.get_ref().as_str()).unwrap_or_default();
+        self.error(path.map_or(0..0, Spanned::span), format!("port '{name}': {what}"), fix)
     }
 }
 
@@ -143,12 +118,8 @@ mod tests {
     fn a_capture_that_is_not_opened_has_a_place() {
         let said = |west: &str, east: &str| {
             let config = config("yard.toml", west, east);
-            let error = match config.build(flowyard_yard::Parts::default()) {
-                Err(crate::BuildError::Capture(error)) => error,
-                Err(error) => panic!("{error}"),
-                Ok(_) => panic!("a capture is missing"),
-            };
-            config.of_capture(&error).unwrap().to_string()
+            let built = config.build(flowyard_yard::Parts::default());
+            built.err().expect("a capture is missing").to_string()
         };
         assert_eq!(
             said("# in =\n  in  = \"no/such.pcap\"", ""),

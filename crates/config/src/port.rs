@@ -70,7 +70,7 @@ pub struct PortConfig {
     pub rss: Option<Spanned<bool>>,
     /// The capture that the port receives; by default it receives nothing.
     #[serde(rename = "in")]
-    pub input: Option<PathBuf>,
+    pub input: Option<Spanned<PathBuf>>,
     /// The capture that the port writes; by default transmitted frames are counted and discarded.
     #[serde(rename = "out")]
     pub output: Option<Spanned<PathBuf>>,

@@ -254,7 +254,7 @@ impl Config {
                 let pace = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
                 let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
                 return PortBody::Capture(CapturePort {
-                    input: port.input.clone(),
+                    input: port.input.as_ref().map(|path| path.get_ref().clone()),
                     repeat: (port.kind == PortKind::Mem).then_some(times),
                     pace: pace.unwrap_or(Pace::Fast),
                     ender: self.ender.clone(),

@@ -102,7 +102,7 @@ fn an_output_that_cannot_be_opened_is_refused() {
         parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(Frames::new()), Pace::Fast)));
         let built = Config::parse("y", &text(output)).unwrap().build(parts);
         let error = built.map(drop).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{output}: {said}")), "{error}");
+        assert!(error.starts_with(&format!("y:8:15: port 'p': {output}: {said}")), "{error}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file remains");
 }

@@ -178,7 +178,7 @@ fn every_capture_goes_through_every_kind_of_work() {
                     copies += outcome.total().copies;
                     routed += if work == ROUTE { outcome.total().tx_frames } else { 0 };
                 }
-                Err(BuildError::Capture(_)) => unread += 1, // no capture, or of a foreign link type
+                Err(BuildError::Config(_)) => unread += 1, // no capture, or of a foreign link type
                 Err(error) => panic!("{input:?}: {error}"),
             }
         }
