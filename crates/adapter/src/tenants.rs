@@ -56,6 +56,8 @@ pub struct Tenant {
     pub name: String,
     /// Where its frames go.
     pub place: Place,
+    /// Whether a line `tenant` names it, not only `ip link`.
+    is_declared: bool,
     /// Its unicast addresses.
     pub macs: Vec<[u8; 6]>,
     /// Its multicast addresses.
@@ -104,6 +106,7 @@ impl Tenant {
             multicast: Groups::Listed,
             promiscuous: false,
             untagged: None,
+            is_declared: false,
             line,
         }
     }

@@ -247,7 +247,10 @@ fn check_word(
 
 #[cfg(test)]
 mod tests {
+    use flowyard_ports::port::live::{LiveKind, LivePort};
+
     use super::*;
+    use crate::resolve::PortBody;
 
     fn config(offload: &str, more: &str, work: &str) -> Result<Config, String> {
         let text = format!(
@@ -385,6 +388,31 @@ mod tests {
         refused("", "", &mem, "has no 'offload'");
         let both = mem.replace("{}", "{ gro = true, tso = true }");
         refused("", "", &both, "has no 'offload'");
+    }
+
+    /// The kernel drops a long frame that bypasses its queueing and that the driver cannot cut.
+    #[test]
+    fn long_frames_do_not_bypass_the_queueing_of_the_kernel() {
+        let bypasses = |pin: &str, keys: &str| {
+            let text = format!(
+                "[yard]\n{pin}\n[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"t0\"\n{keys}\n\
+                 [[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n{FORWARD}\n"
+            );
+            match &Config::parse("y.toml", &text).unwrap().resolve().unwrap().ports[..] {
+                [PortBody::Live(LivePort { kind: LiveKind::AfPacket { bypass, .. }, .. })] => {
+                    *bypass
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        for (pin, keys, wanted) in [
+            ("pin = [0]", "", false),
+            ("pin = [0]", "offload = { tso = false }", false),
+            ("pin = [0]", "offload = { tso = false, uso = false }", true),
+            ("", "offload = { csum = false }", false),
+        ] {
+            assert_eq!(bypasses(pin, keys), wanted, "{pin} {keys}");
+        }
     }
 
     /// Ports of all kinds coalesce; the long frames need buffers, and ports that do not pass them on finish them.

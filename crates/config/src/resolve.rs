@@ -265,8 +265,9 @@ impl Config {
                 settings: port.packet_settings(),
                 // A core that is not pinned may move to another processor, and its frames to
                 // another queue of the driver in the middle of a flow. Then the kernel chooses
-                // queues by flow.
-                bypass: !pin.is_empty(),
+                // queues by flow. The kernel drops a frame that bypasses queueing if its driver cannot cut it
+                // (`dev_direct_xmit`), so a port that passes on long frames does not bypass it.
+                bypass: !pin.is_empty() && !self.carries(port).segments(),
             },
             PortKind::AfXdp => LiveKind::AfXdp(XdpPort {
                 settings: port.xdp_settings(),

@@ -87,6 +87,8 @@ struct Adapter {
     strikes: u32,
     /// Frames that rules dropped which are gone.
     dropped_before: u64,
+    /// The first entry whose counter is read next.
+    next_count: usize,
 }
 
 /// What a rule asks for, without values.
@@ -255,6 +257,7 @@ impl Adapters {
             flows: BTreeMap::new(),
             strikes: 0,
             dropped_before: 0,
+            next_count: 0,
         };
         let marks = |of| adapter.capabilities.of(of, learnt::Ask::Mark).is_ok();
         if marks(Match::Udp) || marks(Match::Tcp) {
@@ -300,12 +303,17 @@ impl Adapters {
 impl Adapter {
     /// Reads the counters of at most `most` rules.
     fn count(&mut self, most: usize) {
-        let Self { users, device, .. } = self;
-        let counted = users.iter_mut().filter(|one| one.state == State::Drops);
-        for one in counted.take(most) {
+        let Self { users, device, next_count, .. } = self;
+        let counted: Vec<usize> =
+            (0..users.len()).filter(|at| users[*at].state == State::Drops).collect();
+        // Begin behind the last one that was read, so that each has its turn.
+        let start = counted.iter().position(|at| at >= next_count).unwrap_or(0);
+        for at in counted.iter().cycle().skip(start).take(most.min(counted.len())) {
+            let one = &mut users[*at];
             if let Some(rule) = one.rule {
                 one.hits = device.query(rule).ok().or(one.hits);
             }
+            *next_count = at + 1;
         }
     }
 

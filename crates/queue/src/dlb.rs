@@ -385,10 +385,16 @@ impl Device {
             Some(event) if self.independent => held.iter().position(|held| held.event == event),
             _ => (!held.is_empty()).then_some(0),
         };
-        let Some(at) = at else { return Ok(()) };
         if let Some(to) = to {
             self.pay(to)?;
         }
+        let Some(at) = at else {
+            // The port holds nothing that this finishes, as of a directed queue: the event is a new one.
+            if let (Some(to), Some(event)) = (to, event) {
+                self.lines[to].waiting.push_back(event);
+            }
+            return Ok(());
+        };
         let Some(entry) = self.ports[port].held.remove(at) else { return Ok(()) };
         let line = &mut self.lines[entry.queue];
         let flow = entry.event.flow & 0xffff;

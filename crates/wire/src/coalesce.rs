@@ -30,6 +30,7 @@
 use std::ops::Range;
 
 use crate::checksum::Sum;
+use crate::edit::tags;
 use crate::segment::levels::{self, Level, Levels, Upper};
 use crate::{Headers, LinkType, Net, Offload, Segment};
 
@@ -75,7 +76,7 @@ pub struct Rules {
     /// UDP datagrams, too. Receivers that do not expect it lose the borders of datagrams only if nothing cuts
     /// the frame in front of them.
     pub udp: bool,
-    /// Packets in tunnels, too. Packets of different flows in a tunnel may then overtake each other.
+    /// Packets in tunnels, in PPPoE and behind labels (MPLS), too. Packets of different flows in a tunnel may then overtake each other.
     pub tunnels: bool,
     /// The longest frame that the caller can keep.
     pub longest: usize,
@@ -217,7 +218,7 @@ impl Table {
         let whole = frame.len() - seen.levels.outermost();
         let fits = !payload.is_empty()
             && (is_tcp || self.rules.udp)
-            && (self.rules.tunnels || seen.levels.count() == 1)
+            && (self.rules.tunnels || seen.levels.count() == 1 && is_plain(seen, frame))
             && flags & !(FIN | PSH | ACK | ECE | CWR) == 0
             && flags & ACK != 0
             && frame.len() <= self.rules.longest
@@ -228,6 +229,12 @@ impl Table {
                 .all(|level| level.net != Net::Ipv4 || level.l4() - level.l3() == 20);
         (fits && seen.is_exact(frame, checked)).then_some(payload)
     }
+}
+
+/// Whether nothing but VLAN tags is between Ethernet and IP: kernels cannot cut long frames with PPPoE or labels.
+fn is_plain(seen: &Seen, frame: &[u8]) -> bool {
+    let l3 = seen.levels.get(0).l3();
+    matches!(tags::ether_type(frame), Some((0x0800 | 0x86dd, at)) if at == l3)
 }
 
 /// The source and destination of a level.

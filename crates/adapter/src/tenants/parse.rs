@@ -266,7 +266,7 @@ impl<'a> Line<'a, '_> {
         let number = self.number;
         let known = tenants.tenants.iter().position(|tenant| tenant.place == place);
         if let Some(before) = known.map(|at| &tenants.tenants[at])
-            && !before.name.starts_with("vf")
+            && before.is_declared
         {
             let fix = format!("remove it, or choose another place than `{}` has", before.name);
             self.fault(name, format!("line {} has this place already", before.line), fix);
@@ -278,6 +278,7 @@ impl<'a> Line<'a, '_> {
         }
         let tenant = &mut tenants.tenants[at];
         name.text.clone_into(&mut tenant.name);
+        tenant.is_declared = true;
         while let Some(option) = self.word() {
             self.option(option, tenant)?;
         }

@@ -173,6 +173,7 @@ fn mistakes_are_reported_with_their_place() {
 fn conflicts_between_lines_are_reported() {
     for (text, what) in [
         ("tenant a pool 1\ntenant b pool 1", "has this place already"),
+        ("tenant vfirewall pool 1\ntenant b pool 1", "has this place already"),
         ("tenant a pool 1\ntenant b vf 1", "both have pool 1"),
         (
             "tenant a pool 1 mac 02:00:00:00:00:01\ntenant b pool 2 mac 02:00:00:00:00:01",

@@ -8,18 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use flowyard_dpdk::rules::{Protocol, Rule};
 use flowyard_frame::{FlowKey, proto};
 
-/// The fields of a pattern, as bits: what a device is asked about once.
+/// The fields of a pattern, as bits, and the lengths of its prefixes: what a device is asked about once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Shape(u16);
+pub(super) struct Shape(u16, [u8; 2]);
 
 impl Shape {
     pub(super) fn of(rule: &Rule) -> Self {
-        let part = |prefix: &Option<(IpAddr, u8)>| match prefix {
-            None => 0,
-            Some((_, 0)) => 1,
-            Some((IpAddr::V4(_), 32) | (IpAddr::V6(_), 128)) => 2,
-            Some(_) => 3,
-        };
+        let length = |prefix: &Option<(IpAddr, u8)>| prefix.map_or(0, |(_, length)| length);
         let is_v6 = [rule.from, rule.to].iter().flatten().any(|(address, _)| address.is_ipv6());
         let protocol = match rule.protocol {
             None => 0,
@@ -28,13 +23,14 @@ impl Shape {
         };
         let bit = |is: bool, at: u16| u16::from(is) << at;
         Self(
-            part(&rule.from)
-                | part(&rule.to) << 2
+            bit(rule.from.is_some(), 0)
+                | bit(rule.to.is_some(), 1)
                 | protocol << 4
                 | bit(is_v6, 6)
                 | bit(rule.vlan.is_some(), 7)
                 | bit(rule.from_port.is_some(), 8)
                 | bit(rule.to_port.is_some(), 9),
+            [length(&rule.from), length(&rule.to)],
         )
     }
 }

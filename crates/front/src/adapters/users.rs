@@ -95,6 +95,8 @@ impl Adapters {
     pub fn withdraw(&self) {
         self.flow_lock().users = None;
         for adapter in self.lock().ports.values_mut() {
+            // A refusal may have been for want of room.
+            adapter.refuses.clear();
             for at in 0..adapter.users.len() {
                 let one = &mut adapter.users[at];
                 if matches!(one.state, State::Queue { .. }) {

@@ -209,6 +209,18 @@ fn directed_credits_are_apart() {
     device.enter(queues[1], event(4, 0), ALWAYS).unwrap();
 }
 
+/// The port of a directed queue holds no events, so what its worker sends on is new.
+#[test]
+fn an_event_of_a_directed_queue_can_be_sent_on() {
+    let limits = Limits { credits: 1, directed_credits: 4, ..Limits::DLB2 };
+    let (mut device, queues) = device(limits, &[Schedule::Unordered], 1);
+    device.enter(queues[1], event(7, 0), ALWAYS).unwrap();
+    assert_eq!(consume(&mut device, 1), [7]);
+    device.forward(1, event(7, 0), queues[0]).unwrap();
+    assert_eq!(device.forward(1, event(8, 0), queues[0]), Err(Limit::Credits));
+    assert_eq!(consume(&mut device, 0), [7]);
+}
+
 #[test]
 fn links_queues_and_ports_end() {
     let mut device = Device::new(Limits::DLB2);

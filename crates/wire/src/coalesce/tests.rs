@@ -308,6 +308,31 @@ fn tunnels_are_left_alone_if_the_rules_say_so() {
     }
 }
 
+/// Kernels cannot cut a long frame whose IP header is not right behind Ethernet and its tags.
+#[test]
+fn frames_with_pppoe_or_labels_are_left_alone_if_the_rules_say_so() {
+    let stack = Stack { payload: vec![3; 30], ..Stack::tcp4() };
+    let parts = frames(&stack, 10, [false; 2]);
+    let behind = |header: fn(usize) -> Vec<u8>| {
+        let insert = |part: &Vec<u8>| [&part[..12], &header(part.len() - 14), &part[14..]].concat();
+        parts.iter().map(insert).collect::<Vec<_>>()
+    };
+    let plain = Rules { tunnels: false, ..RULES };
+    // Session 1 of PPPoE with the protocol IPv4; the length has the two bytes of the protocol, too.
+    let pppoe = behind(|len| {
+        let [high, low] = (len as u16 + 2).to_be_bytes();
+        vec![0x88, 0x64, 0x11, 0, 0, 1, high, low, 0, 0x21]
+    });
+    let label = behind(|_| vec![0x88, 0x47, 0, 1, 1, 64]);
+    for (name, parts) in [("pppoe", pppoe), ("mpls", label)] {
+        assert_eq!(coalesce(&parts, RULES).len(), 1, "{name}");
+        let got = coalesce(&parts, plain);
+        assert_eq!((got.len(), expand(&got)), (3, parts), "{name}");
+    }
+    let tagged = behind(|_| vec![0x81, 0, 0, 7, 8, 0]);
+    assert_eq!(coalesce(&tagged, plain).len(), 1);
+}
+
 /// A packet whose tunnel header is damaged is one without a tunnel, between the same addresses.
 #[test]
 fn a_damaged_tunnel_does_not_overtake() {

@@ -73,6 +73,8 @@ pub(super) struct Device {
     is_removed: bool,
     longest: usize,
     look_at: Nanos,
+    /// Frames that the adapter has missed, found while transmitting and not yet reported.
+    lost: u32,
     /// The time since which the driver has taken no frames.
     stuck: Option<Nanos>,
     /// Whether that was reported.
@@ -99,6 +101,7 @@ impl Device {
             is_removed: false,
             longest,
             look_at: 0,
+            lost: 0,
             stuck: None,
             is_stuck: false,
         }
@@ -123,7 +126,8 @@ impl Device {
         self.is_up = is_up;
         if let Some(stats) = port.stats().filter(|_| is_first) {
             let before = self.home.missed.swap(stats.missed, Ordering::Relaxed);
-            got.overrun += u32::try_from(stats.missed.saturating_sub(before)).unwrap_or(u32::MAX);
+            let missed = u32::try_from(stats.missed.saturating_sub(before)).unwrap_or(u32::MAX);
+            got.overrun = got.overrun.saturating_add(missed);
         }
     }
 
@@ -136,7 +140,7 @@ impl Device {
     }
 
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
-        let mut got = Received::default();
+        let mut got = Received { overrun: std::mem::take(&mut self.lost), ..Received::default() };
         self.attend(now, &mut got);
         let Self { queue: Some(queue), lending, home, is_removed: false, .. } = self else {
             return got;
@@ -160,14 +164,19 @@ impl Device {
     }
 
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
-        self.attend(now, &mut Received::default());
+        let mut got = Received::default();
+        self.attend(now, &mut got);
+        self.lost = self.lost.saturating_add(got.overrun);
         if !self.is_up || self.queue.is_none() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
         let (mut order, mut count, mut left) = ([0; LANES], 0, lanes);
+        // A frame that cannot be lent is copied into a buffer that can.
+        let room = if self.lending.is_some() { self.pool.longest() } else { usize::MAX };
+        let longest = self.longest.min(room);
         for lane in lanes {
             let bytes = from.frames[lane].len();
-            if (14..=self.longest).contains(&bytes) {
+            if (14..=longest).contains(&bytes) {
                 order[count] = lane;
                 count += 1;
             } else {
@@ -210,11 +219,21 @@ impl Device {
         lending.spares(pool, spares, order.len());
         let order = &order[..order.len().min(spares.len())];
         let (mut out, mut frames) = (Outgoing::default(), [(); LANES].map(|()| Frame::default()));
-        let mut metas = [Meta::default(); LANES];
+        let (mut metas, mut copies) = ([Meta::default(); LANES], Lanes::NONE);
         for (at, lane) in order.iter().enumerate() {
-            let Some(lent) = lending.lent(pool, &from.frames[*lane]) else { break };
-            metas[at] = pool.meta(&from.frames[*lane]);
-            frames[at] = std::mem::take(&mut from.frames[*lane]);
+            let frame = &mut from.frames[*lane];
+            if lending.lent(pool, frame).is_none() {
+                // Its buffer is of the second size, which is not lent: a copy leaves in its place.
+                let Some(mut copy) = spares.pop() else { break }; // not reached: there is one for each
+                pool.set_len(&mut copy, frame.len());
+                pool.bytes_mut(&mut copy).copy_from_slice(pool.bytes(frame));
+                copies = copies.with(at);
+                frames[at] = copy;
+            } else {
+                metas[at] = pool.meta(frame);
+                frames[at] = std::mem::take(frame);
+            }
+            let Some(lent) = lending.lent(pool, &frames[at]) else { break };
             out.push(lent);
         }
         // SAFETY: the frames that own the buffers are in `frames`; those that the driver takes are given up below.
@@ -222,6 +241,14 @@ impl Device {
         for (at, (lane, frame)) in order.iter().zip(frames).enumerate() {
             if frame.buf() == 0 {
                 break;
+            }
+            if copies.has(at) {
+                if at < sent {
+                    pool.lend(frame);
+                } else {
+                    spares.push(frame);
+                }
+                continue;
             }
             if at >= sent {
                 from.frames[*lane] = frame;
