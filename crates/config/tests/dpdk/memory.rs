@@ -8,6 +8,7 @@ use super::traffic::{clock, frame, frames, frames_or, log, pass, text};
 flowyard_testkit::tests! {
     a_ring_returns_every_frame_in_order,
     a_ring_that_is_copied_returns_every_frame_in_order,
+    frames_in_long_buffers_pass_in_their_place,
     what_null_gives_is_transmitted_or_counted,
     captures_pass_through_pcap,
 }
@@ -27,6 +28,15 @@ fn a_ring_returns_every_frame_in_order() {
 fn a_ring_that_is_copied_returns_every_frame_in_order() {
     let ran = pass(&ring("copy"), frames());
     assert!(ran.copies("ring"));
+}
+
+/// A long buffer is not lent to the driver, so the frame is copied; those behind it wait for nothing.
+fn frames_in_long_buffers_pass_in_their_place() {
+    let text =
+        ring("yard").replace("memory = \"yard\"", "memory = \"yard\"\noffload = { gro = true }");
+    let ran = pass(&text, frames());
+    assert!(!ran.copies("ring"));
+    assert!(!ran.log.iter().any(|line| line.contains("takes no frames")), "{:?}", ran.log);
 }
 
 /// Both directions of two devices that always have frames.
