@@ -62,7 +62,7 @@ pub(crate) use counters::Report;
 pub(crate) use simulate::Simulated;
 
 /// Name and version of the JSON document; see docs/schema.
-pub(crate) const SCHEMA: &str = "flowyard.run/1";
+pub(crate) const SCHEMA: &str = "flowyard.run/2";
 /// Name and version of the JSON document of `--check`.
 pub(crate) const CHECK: &str = "flowyard.run.check/1";
 /// Name and version of the JSON document of `--simulate`.
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     #[arg(long)]
     yes_this_is_my_uplink: bool,
 
-    /// Print the final counters as JSON (schema flowyard.run/1) instead of tables; with --check, what the
+    /// Print the final counters as JSON (schema flowyard.run/2) instead of tables; with --check, what the
     /// configuration can hold (schema flowyard.run.check/1); with --simulate, whether the results are as
     /// expected (schema flowyard.run.simulate/1)
     #[arg(long)]

@@ -109,9 +109,12 @@ impl Config {
                 self.secret().key("policies of IPsec"),
             ],
         };
-        // Keys are tried here, so that the engine can be built without an error.
-        IpsecHub::new(&Settings { stamps: 0, ..settings.clone() }).map_err(|error| {
-            self.error(ipsec.state.span(), error.to_string(), "see docs/ipsec.md")
+        // SAs are tried here, so that the engine can be built without an error.
+        IpsecHub::new(&Settings { stamps: 0, ..settings.clone() }).map_err(|bad| {
+            let text = bad.error.to_string();
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, "see docs/ipsec.md"));
+            let path = ipsec.state.get_ref().display();
+            self.error(ipsec.state.span(), format!("{path}, line {}: {what}", bad.line), fix)
         })?;
         Ok(settings)
     }

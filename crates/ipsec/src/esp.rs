@@ -105,9 +105,9 @@ pub fn plan(sa: &Sa, packet: &[u8]) -> Result<Plan, Refuse> {
     plan_for(sa, ip)
 }
 
-/// Whether the checksum of an IPv4 header is right. It is computed anew when the header changes, so a wrong one has to be found
-/// before (RFC 1812 section 5.2.2).
-fn has_right_sum(packet: &[u8], ip: &Ip) -> bool {
+/// Whether the checksum of an IPv4 header is right (RFC 1812 section 5.2.2). It has to be checked before the packet changes: where
+/// lengths change the checksum is computed anew, and nobody sees the header again until the packet is opened.
+pub(crate) fn has_right_sum(packet: &[u8], ip: &Ip) -> bool {
     ip.is_v6 || packet.get(..ip.upper).is_some_and(checksum::verify_ipv4_header)
 }
 

@@ -117,10 +117,13 @@ pub struct IpsecHub {
     /// For each outbound policy, the SAs that fit, in the order of use.
     carriers: Vec<Vec<usize>>,
     into: Policies,
-    /// Policies that protect or discard, without their ports: fragments have none.
+    /// Policies for fragments, which have no ports: those that protect or discard, without their ports, and those that let packets
+    /// pass whatever their ports.
     out_of_fragments: Policies,
     into_of_fragments: Policies,
     discards_unmatched: bool,
+    /// Whether an SA is in transport mode, which is only for packets between its addresses.
+    has_transport: bool,
     pub(crate) mtu: usize,
     stamps: Stamps,
     /// Counters that belong to no SA.
@@ -145,12 +148,12 @@ pub enum SaError {
     Key(#[from] BadKey),
     /// The high half of a number cannot be inferred without a window (RFC 4303 appendix A2).
     #[error(
-        "an inbound SA with extended sequence numbers (flag esn) needs an anti-replay window: set replay-window to 32 or more"
+        "an inbound SA with extended sequence numbers (flag esn) needs an anti-replay window; set replay-window to 32 or more"
     )]
     NoWindow,
     /// In transport mode, a template without addresses fits SAs of both directions.
     #[error(
-        "policies in both directions fit this SA, so its direction is unknown: write its addresses in the template or in the \
+        "policies in both directions fit this SA, so its direction is unknown; write its addresses in the template or in the \
          selector of the policies"
     )]
     Unclear,
@@ -164,14 +167,17 @@ impl IpsecHub {
     /// Prepares keys and tables.
     ///
     /// # Errors
-    /// When a key does not fit its algorithm.
+    /// When an SA cannot be used: for its key, its window, or because the policies do not tell its direction.
     pub fn new(settings: &Settings) -> Result<Self, BadSa> {
         let of = |is_out: bool| {
             let all = settings.policies.iter().copied();
             all.filter(move |policy| (policy.direction == Direction::Out) == is_out)
         };
         let strict = |is_out: bool| {
-            let strict = of(is_out).filter(|policy| policy.verdict != Verdict::Bypass);
+            // A fragment need not have the ports for which a policy makes an exception.
+            let has_ports = |of: &Selector| of.sport.is_some() || of.dport.is_some();
+            let strict = of(is_out)
+                .filter(|policy| policy.verdict != Verdict::Bypass || !has_ports(&policy.selector));
             Policies::new(strict.map(|policy| without_ports(&policy)), settings.seeds[1])
         };
         let out = Policies::new(of(true), settings.seeds[1]);
@@ -227,6 +233,7 @@ impl IpsecHub {
             out_of_fragments: strict(true),
             into_of_fragments: strict(false),
             discards_unmatched: settings.discards_unmatched,
+            has_transport: settings.sas.iter().any(|sa| sa.mode == Mode::Transport),
             mtu: settings.mtu,
             stamps: Stamps::new(settings.stamps),
             totals: Totals::default(),
@@ -246,17 +253,8 @@ impl IpsecHub {
         sa.is_some_and(|key| self.inbound.contains_key(&key))
     }
 
-    /// What happens to `packet`. Its fields are in `key`, which was made when the frame was received. Policies are asked about the
-    /// fields that the packet has now, if an action list has changed them, or if it has more tags than a key is made through.
+    /// What happens to `packet`, whose fields are in `key`: see [`key_now`].
     pub(crate) fn classify(&self, packet: &[u8], key: &FlowKey) -> Class {
-        if is_key_of(key, packet) {
-            return self.class(packet, key);
-        }
-        let headers = Headers::parse(LinkType::RawIp, packet);
-        self.class(packet, &parse::key(&headers, packet, key.in_port))
-    }
-
-    fn class(&self, packet: &[u8], key: &FlowKey) -> Class {
         let is_local = || key.dst_ip().is_some_and(|dst| self.locals.contains(&dst));
         match esp::kind(packet, |port| self.nat_ports.binary_search(&port).is_ok()) {
             Kind::Malformed => return Class::Drop(DropReason::Malformed),
@@ -306,14 +304,15 @@ impl IpsecHub {
 
     /// A fragment passes only if no policy, whatever its ports, protects or drops such packets.
     fn fragment(&self, key: &FlowKey) -> Class {
-        if self.into_of_fragments.get(key).is_some() {
-            return Class::Drop(DropReason::Policy);
+        match self.into_of_fragments.get(key).map(|(_, policy)| policy.verdict) {
+            Some(Verdict::Protect(_) | Verdict::Discard) => return Class::Drop(DropReason::Policy),
+            Some(Verdict::Bypass) | None => {}
         }
         match self.out_of_fragments.get(key).map(|(_, policy)| policy.verdict) {
             Some(Verdict::Protect(_)) => Class::Drop(DropReason::IpsecFragment),
             Some(Verdict::Discard) => Class::Drop(DropReason::Policy),
-            _ if self.discards_unmatched => Class::Drop(DropReason::Policy),
-            _ => Class::Pass,
+            None if self.discards_unmatched => Class::Drop(DropReason::Policy),
+            Some(Verdict::Bypass) | None => Class::Pass,
         }
     }
 
@@ -326,6 +325,17 @@ impl IpsecHub {
             Some(Verdict::Discard) | None => false,
         }
     }
+}
+
+/// The fields that `packet` has now, if they are not those of `key`, which was made when the frame was received: an action list has
+/// changed them, or the frame has more tags than a key is made through. `None` if the key is right.
+#[inline]
+pub(crate) fn key_now(key: &FlowKey, packet: &[u8]) -> Option<FlowKey> {
+    if is_key_of(key, packet) {
+        return None;
+    }
+    let headers = Headers::parse(LinkType::RawIp, packet);
+    Some(parse::key(&headers, packet, key.in_port))
 }
 
 /// Whether policies find the same in `key` as in `packet`. If not, it may be because the packet has extension headers.
@@ -347,9 +357,8 @@ fn is_key_of(key: &FlowKey, packet: &[u8]) -> bool {
         let field = packet.get(upper + at..).and_then(|rest| rest.first_chunk()).copied();
         field.map(u16::from_be_bytes) == Some(port)
     };
-    // Later fragments have no ports, and neither have those keys.
     let has_ports = matches!(proto, proto::TCP | proto::UDP | proto::SCTP);
-    let skips = !has_ports || key.sport | key.dport == 0;
+    let skips = !has_ports || key.fragment() == Frag::Later;
     is_same
         && proto == key.proto
         && (skips || is_same_port(0, key.sport) && is_same_port(2, key.dport))

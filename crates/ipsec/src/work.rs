@@ -29,7 +29,7 @@ use flowyard_yard::port::refuse;
 use flowyard_yard::work::{ControlMessage, Work, todo};
 
 use crate::esp::{self, Arrived, Refuse};
-use crate::hub::{Class, IpsecHub, Stamp, packet_of};
+use crate::hub::{Class, IpsecHub, Stamp, key_now, packet_of};
 use crate::icmp::{self, Allowance};
 use crate::sa::{Mode, Sa, Tally};
 
@@ -104,7 +104,10 @@ impl Ipsec {
             Stamp::None => {}
         }
         let totals = &self.hub.totals;
-        match self.hub.classify(pool.bytes(frame).get(l3..).unwrap_or_default(), key) {
+        let packet = pool.bytes(frame).get(l3..).unwrap_or_default();
+        let now = key_now(key, packet);
+        let key = now.as_ref().unwrap_or(key);
+        match self.hub.classify(packet, key) {
             Class::Open(arrived, sa) => self.open(frame, key, pool, l3, (&arrived, sa)),
             Class::Seal(policy) => self.seal_for(frame, pool, l3, (policy, key), true),
             Class::Drop(reason) => Err(reason),

@@ -382,19 +382,25 @@ impl Device {
     ) -> Result<(), Limit> {
         let held = &self.ports[port].held;
         let at = match event {
-            Some(event) if self.independent => held.iter().position(|held| held.event == event),
+            Some(event) if self.independent => {
+                held.iter().position(|held| held.event.number == event.number)
+            }
             _ => (!held.is_empty()).then_some(0),
         };
-        if let Some(to) = to {
-            self.pay(to)?;
-        }
         let Some(at) = at else {
-            // The port holds nothing that this finishes, as of a directed queue: the event is a new one.
-            if let (Some(to), Some(event)) = (to, event) {
+            // A port does not hold the events of a directed queue: what its worker sends on is a new event.
+            let is_directed = |queue: &usize| self.lines[*queue].schedule == Schedule::Directed;
+            if let (Some(to), Some(event)) = (to, event)
+                && self.ports[port].links.iter().any(is_directed)
+            {
+                self.pay(to)?;
                 self.lines[to].waiting.push_back(event);
             }
             return Ok(());
         };
+        if let Some(to) = to {
+            self.pay(to)?;
+        }
         let Some(entry) = self.ports[port].held.remove(at) else { return Ok(()) };
         let line = &mut self.lines[entry.queue];
         let flow = entry.event.flow & 0xffff;

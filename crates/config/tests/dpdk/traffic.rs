@@ -94,7 +94,7 @@ impl Rx for Generate {
                 ..Meta::default()
             };
             // In a yard with long buffers, some short frames are in those, as errors about long frames are.
-            let taken = match self.next % 7 == 0 && pool.has_large() {
+            let taken = match self.next.is_multiple_of(7) && pool.has_large() {
                 true => pool.take_large(template.len(), meta),
                 false => pool.take(template.len(), meta),
             };

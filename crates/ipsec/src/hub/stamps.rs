@@ -18,7 +18,7 @@ use flowyard_pool::Pool;
 use flowyard_wire::Segment;
 use flowyard_yard::{Arrivals, DropReason};
 
-use super::{Class, IpsecHub, Left, cut_of, packet_of};
+use super::{Class, IpsecHub, Left, cut_of, key_now, packet_of};
 use crate::sa::{Mode, Sa};
 
 /// The SA and the number of a frame, or why it has none.
@@ -183,9 +183,10 @@ impl IpsecHub {
         let frame = &batch.frames[lane];
         let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
         let Ok(l3) = packet_of(bytes, meta.link) else { return NONE };
-        let Left::Class(Class::Seal(policy)) =
-            self.unfinished(bytes, l3, &batch.keys[lane], meta.offload)
-        else {
+        let key = &batch.keys[lane];
+        let now = key_now(key, bytes.get(l3..).unwrap_or_default());
+        let left = self.unfinished(bytes, l3, now.as_ref().unwrap_or(key), meta.offload);
+        let Left::Class(Class::Seal(policy)) = left else {
             return NONE;
         };
         if meta.offload.segment == Segment::None {
@@ -215,6 +216,14 @@ impl IpsecHub {
     }
 }
 
+/// As [`key_now`], for the frame of `lane`.
+fn now(pool: &Pool, batch: &Batch, lane: usize) -> Option<FlowKey> {
+    let frame = &batch.frames[lane];
+    let bytes = pool.bytes(frame);
+    let l3 = packet_of(bytes, pool.meta(frame).link).ok()?;
+    key_now(&batch.keys[lane], bytes.get(l3..)?)
+}
+
 impl Arrivals for IpsecHub {
     fn look(&self, pool: &Pool, batch: &Batch, lanes: Lanes) {
         for lane in lanes {
@@ -226,8 +235,10 @@ impl Arrivals for IpsecHub {
                 continue;
             }
             // Frames that are not sealed are looked at again by the core that works on them.
-            let class = packet_of(bytes, meta.link)
-                .map(|l3| self.classify(bytes.get(l3..).unwrap_or_default(), &batch.keys[lane]));
+            let class = packet_of(bytes, meta.link).map(|l3| {
+                let (packet, key) = (bytes.get(l3..).unwrap_or_default(), &batch.keys[lane]);
+                self.classify(packet, key_now(key, packet).as_ref().unwrap_or(key))
+            });
             let word = match class {
                 Ok(Class::Seal(policy)) => POLICY | policy as u64,
                 _ => NONE,
@@ -245,11 +256,13 @@ impl Arrivals for IpsecHub {
                 continue;
             }
             let (policy, count) = parts(word);
+            let now = if self.has_transport { now(pool, batch, lane) } else { None };
+            let key = now.as_ref().unwrap_or(&batch.keys[lane]);
             if count > 0 {
-                self.number_long(at, &batch.keys[lane], (policy, count));
+                self.number_long(at, key, (policy, count));
                 continue;
             }
-            let word = match self.take(policy as usize, &batch.keys[lane]) {
+            let word = match self.take(policy as usize, key) {
                 Stamp::Number(sa, number) => {
                     cells[1].store(number, Relaxed);
                     sa as u64 + FIRST

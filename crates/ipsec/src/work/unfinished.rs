@@ -22,7 +22,7 @@ use flowyard_yard::work::Work;
 
 use super::{Ipsec, key_of, set_eth_type};
 use crate::esp;
-use crate::hub::{Class, Left, MOST, Run, Runs, Stamp, cut_of, packet_of};
+use crate::hub::{Class, Left, MOST, Run, Runs, Stamp, cut_of, key_now, packet_of};
 use crate::ip::Ip;
 use crate::sa::Mode;
 
@@ -155,6 +155,7 @@ impl Ipsec {
         let meta = pool.meta(frame);
         let bytes = pool.bytes(frame);
         let l3 = packet_of(bytes, meta.link)?;
+        let key = key_now(&key, bytes.get(l3..).unwrap_or_default()).unwrap_or(key);
         let left = || self.hub.unfinished(bytes, l3, &key, meta.offload);
         if meta.offload.segment == Segment::None {
             let stamp = self.hub.stamp(pool, batch, lane);
@@ -240,7 +241,11 @@ impl Ipsec {
     ) -> Result<(), DropReason> {
         let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
         let cut = cut_of(bytes, meta.offload)?;
-        let ip = bytes.get(l3..).and_then(Ip::parse);
+        let packet = bytes.get(l3..).unwrap_or_default();
+        let ip = Ip::parse(packet);
+        if ip.is_some_and(|ip| !esp::has_right_sum(packet, &ip)) {
+            return Err(DropReason::Malformed);
+        }
         let long = Long { bytes, cut, ip, l3, meta, key };
         self.hub.totals.cut.fetch_add(1, Relaxed);
         self.hub.totals.segments.fetch_add(cut.count() as u64, Relaxed);

@@ -81,11 +81,14 @@ impl Sender {
         Ok(Self { fd, has_header })
     }
 
-    /// Continues with the socket of another process, for frames with offloads that are left to the kernel if `carries`
-    /// has any.
-    #[must_use]
-    pub const fn adopt(fd: OwnedFd, carries: Carries) -> Self {
-        Self { fd, has_header: carries.csum() }
+    /// Continues with the socket of another process, with and without `bypass` as [`Sender::open`], for frames with offloads that
+    /// are left to the kernel if `carries` has any.
+    ///
+    /// # Errors
+    /// The descriptor is no packet socket.
+    pub fn adopt(fd: OwnedFd, bypass: bool, carries: Carries) -> io::Result<Self> {
+        live::set(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &i32::from(bypass))?;
+        Ok(Self { fd, has_header: carries.csum() })
     }
 
     /// A duplicate of its descriptor.

@@ -157,7 +157,7 @@ fn packets<S: System>(
     let count = place.port.cores;
     let carries = place.port.carries;
     let (rings, senders) = match inherited {
-        Some(inherited) => inherited.rings(system, carries)?,
+        Some(inherited) => inherited.rings(system, (bypass, carries))?,
         None => {
             let rings = system.rings(&interface, count, port_settings)?;
             let senders = (0..count).map(|_| system.sender(&interface, bypass, carries));

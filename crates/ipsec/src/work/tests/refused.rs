@@ -79,9 +79,18 @@ fn policies_see_the_fields_that_a_packet_has_now() {
         (([10, 9, 0, 1], 53), ([10, 2, 0, 1], 53), Ok(192)),
         (([10, 2, 0, 1], 53), ([10, 9, 0, 1], 53), Ok(10)),
         (([10, 3, 0, 1], 99), ([10, 3, 0, 1], 53), Err(DropReason::Policy)),
+        (([10, 3, 0, 1], 0), ([10, 3, 0, 1], 53), Err(DropReason::Policy)),
     ] {
-        let mut batch = batch(&mut pool, &[frame(received.0, received.1, 40)]);
-        let bytes = frame(now.0, now.1, 40);
+        // The source port is 0 if the destination port is, as that of a key without ports.
+        let frame = |(dst, dport): ([u8; 4], u16)| {
+            let mut bytes = frame(dst, dport, 40);
+            if received.1 == 0 {
+                bytes[34..36].fill(0);
+            }
+            bytes
+        };
+        let mut batch = batch(&mut pool, &[frame(received)]);
+        let bytes = frame(now);
         pool.bytes_mut(&mut batch.frames[0]).copy_from_slice(&bytes);
         a.work(&mut batch, &pool, 0);
         let got = results(&mut batch, &mut pool).remove(0).map(|frame| frame[26]);
@@ -111,6 +120,12 @@ fn fragments_of_a_tunnel_do_not_leave_unprotected() {
         (" proto udp dport 53", Err(DropReason::IpsecFragment)),
         ("", Err(DropReason::IpsecFragment)),
         (" proto tcp", Ok(())),
+        // An exception without ports is one for fragments, too.
+        ("\n dir out action allow priority 1\nsrc 10.1.0.0/16 dst 10.2.0.0/16", Ok(())),
+        (
+            " proto udp dport 53\n dir out action allow priority 1\nsrc 10.1.0.0/16 dst 10.2.0.0/16",
+            Err(DropReason::IpsecFragment),
+        ),
     ] {
         let [center, _] = joined("", selector);
         let sa = center.sas().iter().position(|sa| sa.config.spi == 0x2000).unwrap();
@@ -132,13 +147,29 @@ fn fragments_of_a_tunnel_do_not_leave_unprotected() {
 
 #[test]
 fn a_damaged_header_is_not_made_valid() {
-    let (one, two) = (hub(true, "", 0), hub(false, "", 0));
-    let (mut a, mut pool) = (gateway(&one), Pool::new(64, 2048));
-    let mut sent = frame([10, 2, 0, 1], 53, 100);
-    sent[33] ^= 2; // the last byte of the destination
-    assert!(!checksum::verify_ipv4_header(&sent[14..34]));
-    assert_eq!(worked(&mut a, &mut pool, &[sent]), [Err(DropReason::Malformed)]);
-    assert_eq!(two.sas()[0].counts.read().packets, 0);
+    let one = hub(true, "", 0);
+    let (mut a, mut pool) = (gateway(&one), Pool::new(200, 2048));
+    let right = frame([10, 2, 0, 1], 53, 100);
+    let mut damaged = right.clone();
+    damaged[33] ^= 2; // the last byte of the destination
+    assert!(!checksum::verify_ipv4_header(&damaged[14..34]));
+    let got = worked(&mut a, &mut pool, &[damaged.clone(), right]);
+    assert_eq!((&got[0], got[1].is_ok()), (&Err(DropReason::Malformed), true));
+    // The segments of a long frame would get headers with a right checksum, too.
+    let mut batch = batch(&mut pool, &[damaged]);
+    let left = Offload {
+        segment: flowyard_wire::Segment::Udp,
+        flags: Offload::PARTIAL,
+        segment_bytes: 40,
+        checksum_start: 34,
+        checksum_offset: 6,
+        transport_len: 8,
+    };
+    let meta = Meta { offload: left, ..pool.meta(&batch.frames[0]) };
+    pool.set_meta(&mut batch.frames[0], meta);
+    a.work(&mut batch, &pool, 0);
+    assert_eq!(results(&mut batch, &mut pool), [Err(DropReason::Malformed)]);
+    assert_eq!(one.sas().iter().map(|sa| sa.counts.read().packets).sum::<u64>(), 1);
 }
 
 /// Packets in transit to a port of NAT traversal, and shorter than ESP, are not those of this gateway.
@@ -154,6 +185,29 @@ fn short_datagrams_in_transit_pass() {
         crate::ip::write_sum(&mut here[14..], 20);
         let got = worked(&mut a, &mut pool, &[transit, here]);
         assert_eq!((got[0].is_ok(), &got[1]), (true, &Err(DropReason::Malformed)), "{payload}");
+    }
+}
+
+/// In transport mode, the SA is that of the addresses which the packet has now.
+#[test]
+fn an_sa_of_transport_mode_is_chosen_by_the_addresses_of_the_packet() {
+    let states = [sa(true, 2, "transport", ""), sa(true, 3, "transport", "")].concat();
+    let policies = "src 192.0.2.1/32 dst 192.0.2.0/24\n dir out priority 10\n tmpl src 0.0.0.0 dst 0.0.0.0\n proto esp mode transport\n";
+    let one = of(&states, policies).unwrap();
+    let (mut a, mut pool) = (gateway(&one), Pool::new(64, 2048));
+    let packet = |src: [u8; 4], dst: u8| {
+        let mut bytes = frame([192, 0, 2, dst], 53, 40);
+        bytes[26..30].copy_from_slice(&src);
+        crate::ip::write_sum(&mut bytes[14..], 20);
+        bytes
+    };
+    for (src, dst) in [([192, 0, 2, 1], 2), ([10, 0, 0, 1], 3)] {
+        let mut batch = batch(&mut pool, &[packet(src, dst)]);
+        let bytes = packet([192, 0, 2, 1], 3);
+        pool.bytes_mut(&mut batch.frames[0]).copy_from_slice(&bytes);
+        a.work(&mut batch, &pool, 0);
+        let got = results(&mut batch, &mut pool).remove(0).unwrap();
+        assert_eq!((got[23], &got[34..38]), (50, &0x3001_u32.to_be_bytes()[..]));
     }
 }
 

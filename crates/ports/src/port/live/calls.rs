@@ -86,7 +86,8 @@ pub(super) trait System: Clone + Send + Sync + 'static {
     fn adopt_ring(&self, fd: OwnedFd, geometry: [usize; 2]) -> io::Result<Self::Ring>;
 
     /// Continues with a socket of another process that transmits.
-    fn adopt_sender(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Sender>;
+    fn adopt_sender(&self, fd: OwnedFd, bypass: bool, carries: Carries)
+    -> io::Result<Self::Sender>;
 
     /// Continues with a queue of another process.
     fn adopt_queue(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Queue>;

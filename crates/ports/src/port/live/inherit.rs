@@ -60,7 +60,7 @@ impl Inherited {
     pub(super) fn rings<S: System>(
         mut self,
         system: &S,
-        carries: Carries,
+        (bypass, carries): (bool, Carries),
     ) -> Result<Packets<S>, OpenError> {
         let (mut rings, mut senders) = (Vec::new(), Vec::new());
         for Descriptors { fds, numbers } in std::mem::take(&mut self.all) {
@@ -72,7 +72,7 @@ impl Inherited {
             self.same(carries, *carried)?;
             let ring = system.adopt_ring(ring, [*size as usize, *slot as usize]);
             rings.push(ring.map_err(|error| self.refused(&error))?);
-            let sender = system.adopt_sender(sender, carries);
+            let sender = system.adopt_sender(sender, bypass, carries);
             senders.push(sender.map_err(|error| self.refused(&error))?);
         }
         Ok((rings, senders))

@@ -98,8 +98,13 @@ impl System for Linux {
         af_packet::Ring::adopt(fd, geometry)
     }
 
-    fn adopt_sender(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Sender> {
-        Ok(af_packet::Sender::adopt(fd, carries))
+    fn adopt_sender(
+        &self,
+        fd: OwnedFd,
+        bypass: bool,
+        carries: Carries,
+    ) -> io::Result<Self::Sender> {
+        af_packet::Sender::adopt(fd, bypass, carries)
     }
 
     fn adopt_queue(&self, fd: OwnedFd, carries: Carries) -> io::Result<Self::Queue> {

@@ -116,7 +116,12 @@ impl System for World {
         Err(io::ErrorKind::Unsupported.into()) // the simulation has one process
     }
 
-    fn adopt_sender(&self, _fd: OwnedFd, _carries: Carries) -> io::Result<Self::Sender> {
+    fn adopt_sender(
+        &self,
+        _fd: OwnedFd,
+        _bypass: bool,
+        _carries: Carries,
+    ) -> io::Result<Self::Sender> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
