@@ -115,7 +115,7 @@ fn report(analyzer: Analyzer, args: &Args, page: Option<OutFile<'_>>) -> Result<
     let command = output::command_line();
     let written = page.map_or(Ok(()), |file| file.write_page(&page::page(&analysis, &command)));
     print(&analysis, args, written.is_ok())?;
-    refused_rules(&analysis, args.model.rule_file()).iter().for_each(|line| tell(line));
+    refused_rules(&analysis, args.model.rule_files().next()).iter().for_each(|line| tell(line));
     written?;
     damage(&analysis)
 }

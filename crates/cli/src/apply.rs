@@ -176,8 +176,8 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
         "leave these steps out of the plan, or add --allow-management, best with --confirm-within 60s",
     )?;
     let ended = live::flag()?;
-    let stop = |failure| args.common.stop(failure);
-    let journal = apply(&mut Here, &plan, &args.common.journal).map_err(stop)?;
+    let journal = apply(&mut Here, &plan, &args.common.journal);
+    let journal = journal.map_err(|failure| args.common.stop(failure))?;
     let journal = match args.prove {
         Some(seconds) => proven(interface, seconds, journal)?,
         None => journal,

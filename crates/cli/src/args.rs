@@ -157,14 +157,14 @@ impl ModelArgs {
         self.local.is_some()
     }
 
-    /// The file of the policy fdir.
-    pub(crate) fn rule_file(&self) -> Option<&str> {
-        self.policy.iter().find_map(|name| name.strip_prefix("fdir="))
+    /// The files of the policies fdir.
+    pub(crate) fn rule_files(&self) -> impl Iterator<Item = &str> {
+        self.policy.iter().filter_map(|name| name.strip_prefix("fdir="))
     }
 
     /// The files that are read for the setup.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        let rules = self.policy.iter().filter_map(|name| name.strip_prefix("fdir=")).map(Path::new);
+        let rules = self.rule_files().map(Path::new);
         rules.chain(self.machine.file()).chain(self.rss.file())
     }
 

@@ -1,6 +1,6 @@
 //! The captures of a configuration, as they are in the file system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
@@ -21,9 +21,7 @@ impl Config {
             let path = output.get_ref().as_path();
             let refused = |what, fix| Err(self.error(output.span(), what, fix));
             if outputs[..at].iter().any(|other| file::is_same(other.get_ref(), path)) {
-                let what =
-                    "another port transmits to this file, and one capture would replace the other";
-                return refused(what.to_owned(), "give each port its own");
+                return Err(self.shared_output(output));
             }
             let reads = |port: &&PortConfig| {
                 port.input.as_ref().is_some_and(|input| file::is_same(input.get_ref(), path))
@@ -41,6 +39,12 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// The error of two ports that write one file.
+    pub(crate) fn shared_output(&self, output: &Spanned<PathBuf>) -> ConfigError {
+        let what = "another port transmits to this file, and one capture would replace the other";
+        self.error(output.span(), what, "give each port its own")
     }
 
     /// The error of a capture that cannot be opened, with the place of its path in the text.

@@ -39,9 +39,7 @@ pub(super) fn check(config: &Config) -> Checked {
         if let Some(output) = &port.output
             && !outputs.insert(output.get_ref())
         {
-            let what =
-                "another port transmits to this file, and one capture would replace the other";
-            return Err(config.error(output.span(), what, "give each port its own"));
+            return Err(config.shared_output(output));
         }
     }
     if config.send.is_empty()

@@ -156,7 +156,7 @@ pub enum SaError {
         "policies in both directions fit this SA, so its direction is unknown; write its addresses in the template or in the \
          selector of the policies"
     )]
-    Unclear,
+    Ambiguous,
 }
 
 fn without_ports(policy: &Policy) -> Policy {
@@ -197,7 +197,7 @@ impl IpsecHub {
             if outbound.contains(&number) {
                 // In tunnel mode, templates have addresses.
                 if sa.mode == Mode::Transport && of(false).any(|policy| policy.fits(sa)) {
-                    return bad(SaError::Unclear);
+                    return bad(SaError::Ambiguous);
                 }
                 locals.insert(sa.src);
             } else if sa.is_extended && sa.window == 0 {
@@ -253,7 +253,7 @@ impl IpsecHub {
         sa.is_some_and(|key| self.inbound.contains_key(&key))
     }
 
-    /// What happens to `packet`, whose fields are in `key`: see [`key_now`].
+    /// What happens to `packet`, whose fields are in `key`: see [`current_key`].
     pub(crate) fn classify(&self, packet: &[u8], key: &FlowKey) -> Class {
         let is_local = || key.dst_ip().is_some_and(|dst| self.locals.contains(&dst));
         match esp::kind(packet, |port| self.nat_ports.binary_search(&port).is_ok()) {
@@ -291,7 +291,7 @@ impl IpsecHub {
     }
 
     /// What happens to a packet that was opened. An inbound policy permits it, so one without an outbound policy passes.
-    pub(crate) fn onward(&self, key: &FlowKey) -> Class {
+    pub(crate) fn classify_opened(&self, key: &FlowKey) -> Class {
         let is_fragment = key.fragment() != Frag::No;
         let policies = if is_fragment { &self.out_of_fragments } else { &self.out };
         match policies.get(key).map(|(number, policy)| (number, policy.verdict)) {
@@ -330,7 +330,7 @@ impl IpsecHub {
 /// The fields that `packet` has now, if they are not those of `key`, which was made when the frame was received: an action list has
 /// changed them, or the frame has more tags than a key is made through. `None` if the key is right.
 #[inline]
-pub(crate) fn key_now(key: &FlowKey, packet: &[u8]) -> Option<FlowKey> {
+pub(crate) fn current_key(key: &FlowKey, packet: &[u8]) -> Option<FlowKey> {
     if is_key_of(key, packet) {
         return None;
     }

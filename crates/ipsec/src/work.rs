@@ -29,7 +29,7 @@ use flowyard_yard::port::refuse;
 use flowyard_yard::work::{ControlMessage, Work, todo};
 
 use crate::esp::{self, Arrived, Refuse};
-use crate::hub::{Class, IpsecHub, Stamp, key_now, packet_of};
+use crate::hub::{Class, IpsecHub, Stamp, current_key, packet_of};
 use crate::icmp::{self, Allowance};
 use crate::sa::{Mode, Sa, Tally};
 
@@ -105,8 +105,8 @@ impl Ipsec {
         }
         let totals = &self.hub.totals;
         let packet = pool.bytes(frame).get(l3..).unwrap_or_default();
-        let now = key_now(key, packet);
-        let key = now.as_ref().unwrap_or(key);
+        let current = current_key(key, packet);
+        let key = current.as_ref().unwrap_or(key);
         match self.hub.classify(packet, key) {
             Class::Open(arrived, sa) => self.open(frame, key, pool, l3, (&arrived, sa)),
             Class::Seal(policy) => self.seal_for(frame, pool, l3, (policy, key), true),
@@ -126,38 +126,39 @@ impl Ipsec {
         }
     }
 
-    /// Takes a number and seals; `tells` as for [`Ipsec::seal`].
+    /// Takes a number and seals; `sends_error` as for [`Ipsec::seal`].
     fn seal_for(
         &mut self,
         frame: &mut Frame,
         pool: &Pool,
         l3: usize,
         (policy, key): (usize, &FlowKey),
-        tells: bool,
+        sends_error: bool,
     ) -> Result<(), DropReason> {
         match self.hub.take(policy, key) {
-            Stamp::Number(sa, number) => self.seal(frame, pool, l3, (sa, number), tells),
+            Stamp::Number(sa, number) => self.seal(frame, pool, l3, (sa, number), sends_error),
             Stamp::Drop(reason) => Err(reason),
             Stamp::None => Err(DropReason::NoSa),
         }
     }
 
-    /// Seals the packet at `l3` with a number of SA `sa`. If it does not fit, and `tells` is set, its sender gets an ICMP error.
+    /// Seals the packet at `l3` with a number of SA `sa`. If it does not fit the MTU, it is dropped, or its sender gets an ICMP
+    /// error if `sends_error` is set.
     fn seal(
         &mut self,
         frame: &mut Frame,
         pool: &Pool,
         l3: usize,
         (sa, number): (usize, u64),
-        tells: bool,
+        sends_error: bool,
     ) -> Result<(), DropReason> {
         let mtu = self.hub.mtu;
         let (sa, tally) = self.sa(sa)?;
         let plan = esp::plan(sa, pool.bytes(frame).get(l3..).unwrap_or_default())?;
-        if plan.total() > mtu && !tells {
-            return Err(DropReason::TooBig);
-        }
         if plan.total() > mtu {
+            if !sends_error {
+                return Err(DropReason::TooBig);
+            }
             let from = sa.config.src;
             return self.too_big(frame, pool, l3, from, esp::inner_mtu(mtu, &plan), &plan);
         }
@@ -223,7 +224,7 @@ impl Ipsec {
         if !hub.may_arrive(&inner, number) {
             return Err(DropReason::Policy);
         }
-        match hub.onward(&inner) {
+        match hub.classify_opened(&inner) {
             // An ICMP error would quote what came protected, and leave unprotected.
             Class::Seal(policy) => self.seal_for(frame, pool, l3, (policy, &inner), false),
             Class::Drop(reason) => Err(reason),

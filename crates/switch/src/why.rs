@@ -84,7 +84,7 @@ pub enum Answer {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (flow, offloaded) in &self.flows {
-            writeln!(f, "{flow} (cached: {offloaded} frames)")?;
+            writeln!(f, "{flow} (offloaded: {offloaded} frames)")?;
         }
         if let Some(table) = self.miss {
             writeln!(f, "table {table}: no flow matches")?;

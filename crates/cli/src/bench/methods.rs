@@ -122,7 +122,7 @@ pub(super) fn lanner(args: &Lanner) -> Result<(), Stop> {
 }
 
 pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
-    args.options.writes_none_of(args.replay.as_deref())?;
+    args.options.refuse_replaced_files(args.replay.as_deref())?;
     let speed = args.speed.unwrap_or(1.0);
     if args.speed.is_some() && args.replay.is_none() {
         return Err(bad_input("--speed: this is the speed of a replay; add --replay FILE"));
@@ -191,7 +191,7 @@ fn read(path: &Path) -> Result<(Capture, Option<Damage>), Stop> {
 /// Runs a profile on the simulated device, or between interfaces, and prints the results.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
-    options.writes_none_of(options.tester.as_deref())?;
+    options.refuse_replaced_files(options.tester.as_deref())?;
     let file = OutFile::new(options.html.as_ref(), "page")?;
     let is_real = !options.interfaces.is_empty();
     let time = if is_real { Time::Real } else { Time::Virtual };

@@ -140,7 +140,7 @@ pub(super) struct Options {
 
 impl Options {
     /// Refuses files to write that would replace one that is read, or each other.
-    pub(super) fn writes_none_of(&self, reads: Option<&Path>) -> Result<(), Stop> {
+    pub(super) fn refuse_replaced_files(&self, reads: Option<&Path>) -> Result<(), Stop> {
         let state = ("--state", "list of trials", self.state.as_deref());
         outfile::distinct(&[state, ("--html", "page", self.html.as_deref())], reads)
     }

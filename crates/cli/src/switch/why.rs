@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
 fn text(why: &SwitchWhy) -> String {
     let mut text = String::new();
     for met in &why.flows {
-        let _infallible = writeln!(text, "{} (cached: {} frames)", met.flow, met.offloaded);
+        let _infallible = writeln!(text, "{} (offloaded: {} frames)", met.flow, met.offloaded);
     }
     if let Some(table) = why.miss_table {
         let _infallible = writeln!(text, "table {table}: no flow matches");

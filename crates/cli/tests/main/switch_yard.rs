@@ -79,7 +79,7 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     assert_eq!(why["is_offloaded"], true);
     assert!(why["answer"].as_str().unwrap().contains("the port mapping sends it to port 2"));
     let said = yard.ask(&["switch", "why", "in_port=west,udp"]);
-    assert!(said.contains("actions=dec_ttl,output:2 (cached:"), "{said}");
+    assert!(said.contains("actions=dec_ttl,output:2 (offloaded:"), "{said}");
     assert!(said.contains("\noutput to port 2 (east)\n"), "{said}");
     assert_eq!(why["outputs"], serde_json::json!(["output to port 2 (east)"]));
     let said = yard.ask(&["switch", "why", "in_port=west,icmp"]);

@@ -18,7 +18,7 @@ use flowyard_pool::Pool;
 use flowyard_wire::Segment;
 use flowyard_yard::{Arrivals, DropReason};
 
-use super::{Class, IpsecHub, Left, cut_of, key_now, packet_of};
+use super::{Class, IpsecHub, Left, current_key, cut_of, packet_of};
 use crate::sa::{Mode, Sa};
 
 /// The SA and the number of a frame, or why it has none.
@@ -184,8 +184,8 @@ impl IpsecHub {
         let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
         let Ok(l3) = packet_of(bytes, meta.link) else { return NONE };
         let key = &batch.keys[lane];
-        let now = key_now(key, bytes.get(l3..).unwrap_or_default());
-        let left = self.unfinished(bytes, l3, now.as_ref().unwrap_or(key), meta.offload);
+        let current = current_key(key, bytes.get(l3..).unwrap_or_default());
+        let left = self.unfinished(bytes, l3, current.as_ref().unwrap_or(key), meta.offload);
         let Left::Class(Class::Seal(policy)) = left else {
             return NONE;
         };
@@ -216,12 +216,12 @@ impl IpsecHub {
     }
 }
 
-/// As [`key_now`], for the frame of `lane`.
-fn now(pool: &Pool, batch: &Batch, lane: usize) -> Option<FlowKey> {
+/// As [`current_key`], for the frame of `lane`.
+fn current_key_of(pool: &Pool, batch: &Batch, lane: usize) -> Option<FlowKey> {
     let frame = &batch.frames[lane];
     let bytes = pool.bytes(frame);
     let l3 = packet_of(bytes, pool.meta(frame).link).ok()?;
-    key_now(&batch.keys[lane], bytes.get(l3..)?)
+    current_key(&batch.keys[lane], bytes.get(l3..)?)
 }
 
 impl Arrivals for IpsecHub {
@@ -237,7 +237,7 @@ impl Arrivals for IpsecHub {
             // Frames that are not sealed are looked at again by the core that works on them.
             let class = packet_of(bytes, meta.link).map(|l3| {
                 let (packet, key) = (bytes.get(l3..).unwrap_or_default(), &batch.keys[lane]);
-                self.classify(packet, key_now(key, packet).as_ref().unwrap_or(key))
+                self.classify(packet, current_key(key, packet).as_ref().unwrap_or(key))
             });
             let word = match class {
                 Ok(Class::Seal(policy)) => POLICY | policy as u64,
@@ -256,8 +256,8 @@ impl Arrivals for IpsecHub {
                 continue;
             }
             let (policy, count) = parts(word);
-            let now = if self.has_transport { now(pool, batch, lane) } else { None };
-            let key = now.as_ref().unwrap_or(&batch.keys[lane]);
+            let current = if self.has_transport { current_key_of(pool, batch, lane) } else { None };
+            let key = current.as_ref().unwrap_or(&batch.keys[lane]);
             if count > 0 {
                 self.number_long(at, key, (policy, count));
                 continue;

@@ -22,7 +22,7 @@ use flowyard_yard::work::Work;
 
 use super::{Ipsec, key_of, set_eth_type};
 use crate::esp;
-use crate::hub::{Class, Left, MOST, Run, Runs, Stamp, cut_of, key_now, packet_of};
+use crate::hub::{Class, Left, MOST, Run, Runs, Stamp, current_key, cut_of, packet_of};
 use crate::ip::Ip;
 use crate::sa::Mode;
 
@@ -155,7 +155,7 @@ impl Ipsec {
         let meta = pool.meta(frame);
         let bytes = pool.bytes(frame);
         let l3 = packet_of(bytes, meta.link)?;
-        let key = key_now(&key, bytes.get(l3..).unwrap_or_default()).unwrap_or(key);
+        let key = current_key(&key, bytes.get(l3..).unwrap_or_default()).unwrap_or(key);
         let left = || self.hub.unfinished(bytes, l3, &key, meta.offload);
         if meta.offload.segment == Segment::None {
             let stamp = self.hub.stamp(pool, batch, lane);

@@ -75,7 +75,7 @@ impl Coalesce {
         let slots = self.table.slots();
         let is_marked_alike =
             (0..Table::FLOWS).all(|at| slots >> at & 1 == 0 || self.open[at].mark == frame.mark);
-        if !(may_be_joined(meta, bytes) && is_marked_alike) {
+        if !(may_be_coalesced(meta, bytes) && is_marked_alike) {
             return Step { flush: slots, then: Then::Pass };
         }
         self.table.offer(bytes, meta.offload.has(Offload::VALID))
@@ -114,7 +114,7 @@ impl Coalesce {
 }
 
 /// Whether a frame may be shown to the table: a finished Ethernet frame of which nothing is missing.
-pub(super) fn may_be_joined(meta: Meta, bytes: &[u8]) -> bool {
+pub(super) fn may_be_coalesced(meta: Meta, bytes: &[u8]) -> bool {
     let is_finished = meta.offload.segment == Segment::None && !meta.offload.has(Offload::PARTIAL);
     is_finished && meta.link == LinkType::Ethernet && meta.wire_len as usize == bytes.len()
 }

@@ -25,7 +25,7 @@ use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_pool::Pool;
 use flowyard_yard::port::{Descriptors, Halves, Received, Rx, Tx};
 
-use super::{Finish, Join};
+use super::{CoalesceTx, Finish};
 use crate::live::{Carries, OpenError};
 use crate::{af_packet, tap};
 
@@ -141,8 +141,8 @@ fn open_on<S: System>(
     let halves = |device: Shared| {
         let rx: Box<dyn Rx> = Box::new(LiveRx(Arc::clone(&device)));
         let tx = Finish::around(Box::new(LiveTx(device)), carries, port.delivered, pool);
-        let joins = port.coalesces && carries.tso();
-        (rx, if joins { Box::new(Join::new(tx, pool.share())) } else { tx })
+        let coalesces = port.coalesces && carries.tso();
+        (rx, if coalesces { Box::new(CoalesceTx::new(tx, pool.share())) } else { tx })
     };
     Ok(devices.into_iter().map(halves).collect())
 }

@@ -12,10 +12,10 @@
 
 mod behind;
 mod coalesce;
+mod coalesce_tx;
 mod collect;
 pub mod dpdk;
 mod finish;
-mod join;
 pub mod live;
 pub mod memif;
 mod pace;
@@ -26,9 +26,9 @@ pub mod vhost_user;
 
 pub use behind::{Behind, Step};
 pub use coalesce::Coalesce;
+pub use coalesce_tx::CoalesceTx;
 pub use collect::{Collect, Collected, Sent};
 pub use finish::Finish;
-pub use join::Join;
 pub use live::Log;
 pub use pace::{BadPace, Pace};
 pub use pcap::PcapTx;

@@ -135,7 +135,7 @@ fn fragments_of_a_tunnel_do_not_leave_unprotected() {
             crate::ip::write_sum(&mut fragment[14..], 20);
             let key = key_of(&fragment, 0);
             assert!(center.may_arrive(&key, sa));
-            let got = match center.onward(&key) {
+            let got = match center.classify_opened(&key) {
                 Class::Drop(reason) => Err(reason),
                 Class::Pass => Ok(()),
                 other => panic!("{other:?}"),
@@ -225,7 +225,7 @@ fn an_sa_of_transport_mode_has_the_direction_of_its_policies() {
     assert_eq!((one.is_inbound(0), one.is_inbound(1)), (true, false));
     let (all, none) = ("0.0.0.0/0", "0.0.0.0/0");
     let unclear = [policy("out", all, none), policy("in", all, none)].concat();
-    assert_eq!(of(&states, &unclear).err(), Some(SaError::Unclear));
+    assert_eq!(of(&states, &unclear).err(), Some(SaError::Ambiguous));
 }
 
 #[test]

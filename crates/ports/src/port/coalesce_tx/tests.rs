@@ -53,7 +53,7 @@ fn run(seed: u64, large: usize, odd: u64, refuses: u64) -> [usize; 3] {
     let mut flows = Flows::new(seed, odd);
     let sent = Arc::new(Mutex::new(Sent::default()));
     let inner = Uneven { rng: Rng::new(seed + 1), sent: Arc::clone(&sent), odd: refuses };
-    let mut port = Join::new(Box::new(inner), pool.share());
+    let mut port = CoalesceTx::new(Box::new(inner), pool.share());
     let (mut wanted, mut dropped) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0);
     for _ in 0..200 {
         let mut batch = Batch::default();
@@ -110,7 +110,7 @@ fn without_buffers_frames_leave_as_they_are() {
     let taken = pool.take_large(1, Meta::default()).unwrap();
     let (mut flows, sent) = (Flows::new(1, 0), Arc::new(Mutex::new(Sent::default())));
     let inner = Uneven { rng: Rng::new(1), sent: Arc::clone(&sent), odd: 0 };
-    let mut port = Join::new(Box::new(inner), pool.share());
+    let mut port = CoalesceTx::new(Box::new(inner), pool.share());
     let mut all = 0;
     for _ in 0..50 {
         let mut batch = Batch::default();

@@ -22,10 +22,10 @@ use flowyard_wire::Offload;
 use flowyard_wire::coalesce::{Rules, Step, Table, Then};
 use flowyard_yard::port::{Finished, Tx};
 
-use super::coalesce::may_be_joined;
+use super::coalesce::may_be_coalesced;
 
 /// The transmitting half of a port, with long frames in place of segments.
-pub struct Join {
+pub struct CoalesceTx {
     inner: Box<dyn Tx>,
     pool: Pool,
     table: Table,
@@ -48,7 +48,7 @@ struct Group {
     long: Frame,
 }
 
-impl Join {
+impl CoalesceTx {
     /// In front of `inner`, which passes on long frames. These take their buffers from `pool`.
     #[must_use]
     pub fn new(inner: Box<dyn Tx>, pool: Pool) -> Self {
@@ -91,7 +91,7 @@ impl Join {
     /// What to do with a frame.
     fn offer(&mut self, frame: &Frame) -> Step {
         let (meta, bytes) = (self.pool.meta(frame), self.pool.bytes(frame));
-        if !may_be_joined(meta, bytes) {
+        if !may_be_coalesced(meta, bytes) {
             return Step { flush: self.table.slots(), then: Then::Pass };
         }
         self.table.offer(bytes, meta.offload.has(Offload::VALID))
@@ -177,7 +177,7 @@ fn alone(mut lanes: Lanes) -> Option<usize> {
     lanes.next().filter(|_| lanes.is_empty())
 }
 
-impl Tx for Join {
+impl Tx for CoalesceTx {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         if lanes.count() < 2 {
             return self.inner.tx(from, lanes, pool, now);
