@@ -31,16 +31,21 @@ fn hub(is_first: bool, more: &str, stamps: usize) -> Arc<IpsecHub> {
          src 10.{there}.0.0/16 dst 10.{here}.0.0/16\n dir fwd priority 10\n tmpl src 192.0.2.{there} dst \
          192.0.2.{here}\n proto esp reqid 1 mode tunnel\n{more}"
     );
-    let settings = Settings {
-        sas: xfrm::states(&states).unwrap(),
-        policies: xfrm::policies(&policies).unwrap(),
+    let settings = Settings { stamps, ..settings(&states, &policies) };
+    Arc::new(IpsecHub::new(&settings).unwrap())
+}
+
+/// The settings of a gateway whose frames are not numbered at arrival.
+fn settings(states: &str, policies: &str) -> Settings {
+    Settings {
+        sas: xfrm::states(states).unwrap(),
+        policies: xfrm::policies(policies).unwrap(),
         mtu: 1500,
         discards_unmatched: false,
         slack: 0,
-        stamps,
+        stamps: 0,
         seeds: [1, 2],
-    };
-    Arc::new(IpsecHub::new(&settings).unwrap())
+    }
 }
 
 fn gateway(hub: &Arc<IpsecHub>) -> Ipsec {
@@ -247,15 +252,8 @@ fn an_sa_that_has_ended_is_followed_by_the_next() {
     };
     let policy = "src 10.1.0.0/16 dst 10.2.0.0/16\n dir out priority 10\n tmpl src 192.0.2.1 dst 192.0.2.2\n proto esp \
                   reqid 1 mode tunnel\n";
-    let settings = Settings {
-        sas: xfrm::states(&format!("{}{}", state(0x1000, "2"), state(0x1001, "3"))).unwrap(),
-        policies: xfrm::policies(policy).unwrap(),
-        mtu: 1500,
-        discards_unmatched: true,
-        slack: 0,
-        stamps: 0,
-        seeds: [1, 2],
-    };
+    let states = format!("{}{}", state(0x1000, "2"), state(0x1001, "3"));
+    let settings = Settings { discards_unmatched: true, ..settings(&states, policy) };
     let one = Arc::new(IpsecHub::new(&settings).unwrap());
     let mut pool = Pool::new(64, 2048);
     let sent: Vec<_> = (0..6).map(|n| frame([10, 2, 0, 1], 53, n)).collect();

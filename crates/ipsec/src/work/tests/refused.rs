@@ -11,16 +11,7 @@ fn tagged(frame: &[u8], count: usize) -> Vec<u8> {
 }
 
 fn of(states: &str, policies: &str) -> Result<Arc<IpsecHub>, SaError> {
-    let settings = Settings {
-        sas: xfrm::states(states).unwrap(),
-        policies: xfrm::policies(policies).unwrap(),
-        mtu: 1500,
-        discards_unmatched: false,
-        slack: 0,
-        stamps: 0,
-        seeds: [1, 2],
-    };
-    IpsecHub::new(&settings).map(Arc::new).map_err(|bad| bad.error)
+    IpsecHub::new(&settings(states, policies)).map(Arc::new).map_err(|bad| bad.error)
 }
 
 /// An SA of this gateway, 192.0.2.1, from or to 192.0.2.`peer`.
