@@ -247,6 +247,11 @@ impl Setup {
     ) -> Arc<Answers> {
         let steer = &self.blueprint.steer;
         let users = Users { exact: steer.exact.clone(), rules: steer.rules.clone() };
+        for (port, drops_bad) in &self.verify {
+            if *drops_bad {
+                adapters.keep_frames(*port);
+            }
+        }
         let prepared = adapters.prepare(&users, &|queue| offload::core_of(&self.blueprint, queue));
         if adapters.commit(&prepared, true) {
             let mut pool = pool.share();

@@ -95,8 +95,6 @@ impl ReloadPlan {
             [core] => Some(*core),
             _ => None,
         };
-        // What the adapters drop, the new tables may want.
-        adapters.withdraw();
         let offer = adapters.prepare(&users, &alone);
         tables.marks = Some(offer.marks());
         engine.reload(tables);

@@ -8,7 +8,7 @@
 #include <rte_errno.h>
 #include <rte_flow.h>
 
-#define ITEMS 6
+#define ITEMS 7
 #define ACTIONS 5
 
 /* A rule in the form of DPDK. The pointers in `items` and `actions` refer to the other members. */
@@ -16,11 +16,13 @@ struct translated {
 	struct rte_flow_attr attr;
 	struct rte_flow_item items[ITEMS];
 	struct rte_flow_action actions[ACTIONS];
+	struct rte_flow_item_ethdev in;
 	struct rte_flow_item_vlan vlan[2];
 	struct rte_flow_item_ipv4 ipv4[2];
 	struct rte_flow_item_ipv6 ipv6[2];
 	struct rte_flow_item_tcp tcp[2];
 	struct rte_flow_item_udp udp[2];
+	struct rte_flow_action_ethdev out;
 	struct rte_flow_action_queue queue;
 	struct rte_flow_action_mark mark;
 	struct rte_flow_action_count count;
@@ -31,12 +33,20 @@ static void item(struct translated *to, int *at, enum rte_flow_item_type type, c
 	to->items[(*at)++] = (struct rte_flow_item){ .type = type, .spec = spec, .mask = mask };
 }
 
-static void translate(const struct fy_rule *from, struct translated *to)
+/* A rule that sends frames out by another port is one of the embedded switch ("transfer"), which all of its ports share: it
+ * names the port whose network or function the frames come from. */
+static void translate(uint16_t port, const struct fy_rule *from, struct translated *to)
 {
 	int items = 0, actions = 0;
 	memset(to, 0, sizeof(*to));
-	to->attr.ingress = 1;
 	to->attr.priority = from->priority;
+	if (from->actions & FY_DO_PORT) {
+		to->attr.transfer = 1;
+		to->in.port_id = port;
+		item(to, &items, RTE_FLOW_ITEM_TYPE_REPRESENTED_PORT, &to->in, &rte_flow_item_ethdev_mask);
+	} else {
+		to->attr.ingress = 1;
+	}
 	item(to, &items, RTE_FLOW_ITEM_TYPE_ETH, NULL, NULL);
 	if (from->matches & FY_MATCH_VLAN) {
 		to->vlan[0].tci = rte_cpu_to_be_16(from->vlan);
@@ -82,6 +92,10 @@ static void translate(const struct fy_rule *from, struct translated *to)
 			(struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_COUNT, .conf = &to->count };
 	if (from->actions & FY_DO_DROP) {
 		to->actions[actions++] = (struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_DROP };
+	} else if (from->actions & FY_DO_PORT) {
+		to->out.port_id = from->queue;
+		to->actions[actions++] = (struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_REPRESENTED_PORT,
+								   .conf = &to->out };
 	} else if (from->actions & FY_DO_QUEUE) {
 		to->queue.index = from->queue;
 		to->actions[actions++] =
@@ -103,7 +117,7 @@ FY_EXPORT int fy_flow_validate(uint16_t port, const struct fy_rule *rule, char *
 {
 	struct translated to;
 	struct rte_flow_error error = { 0 };
-	translate(rule, &to);
+	translate(port, rule, &to);
 	if (rte_flow_validate(port, &to.attr, to.items, to.actions, &error) == 0)
 		return 0;
 	return refused(&error, why, room);
@@ -113,7 +127,7 @@ FY_EXPORT void *fy_flow_create(uint16_t port, const struct fy_rule *rule, char *
 {
 	struct translated to;
 	struct rte_flow_error error = { 0 };
-	translate(rule, &to);
+	translate(port, rule, &to);
 	struct rte_flow *flow = rte_flow_create(port, &to.attr, to.items, to.actions, &error);
 	*code = flow == NULL ? refused(&error, why, room) : 0;
 	return flow;

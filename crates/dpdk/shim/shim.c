@@ -198,6 +198,7 @@ FY_EXPORT int fy_port_info(uint16_t port, struct fy_info *out)
 	out->reports_removal = (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
 	if (rte_eth_macaddr_get(port, &mac) == 0)
 		memcpy(out->mac, mac.addr_bytes, sizeof(mac.addr_bytes));
+	out->domain = info.switch_info.domain_id; /* UINT16_MAX is RTE_ETH_DEV_SWITCH_DOMAIN_ID_INVALID */
 	return 0;
 }
 

@@ -30,7 +30,8 @@ struct fy_info {
 	uint32_t max_mtu;
 	int32_t socket;
 	uint32_t reports_removal;
-	uint8_t mac[8];
+	uint8_t mac[6];
+	uint16_t domain; /* of the adapter's embedded switch; UINT16_MAX: none */
 };
 _Static_assert(sizeof(struct fy_info) == 160, "fy_info");
 _Static_assert(offsetof(struct fy_info, max_rx_queues) == 120, "fy_info");
@@ -106,13 +107,13 @@ struct fy_link {
 _Static_assert(sizeof(struct fy_link) == 16, "fy_link");
 
 enum { FY_MATCH_VLAN = 1, FY_MATCH_IPV4 = 2, FY_MATCH_IPV6 = 4, FY_MATCH_TCP = 8, FY_MATCH_UDP = 16 };
-enum { FY_DO_QUEUE = 1, FY_DO_DROP = 2, FY_DO_MARK = 4, FY_DO_COUNT = 8 };
+enum { FY_DO_QUEUE = 1, FY_DO_DROP = 2, FY_DO_MARK = 4, FY_DO_COUNT = 8, FY_DO_PORT = 16 };
 
 /* A rule for the adapter. Numbers are in host order, addresses in network order; a mask of zeros matches all. */
 struct fy_rule {
 	uint32_t matches;
 	uint32_t actions;
-	uint32_t queue;
+	uint32_t queue; /* or the port of FY_DO_PORT */
 	uint32_t mark;
 	uint32_t priority;
 	uint16_t vlan;

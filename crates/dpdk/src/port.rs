@@ -47,6 +47,8 @@ pub struct Info {
     pub reports_removal: bool,
     /// The hardware address.
     pub mac: [u8; 6],
+    /// The adapter's embedded switch, if the driver says that the port is one of a switch.
+    pub domain: Option<u16>,
     rss_types: u64,
 }
 
@@ -128,8 +130,6 @@ impl Info {
         }
         // SAFETY: a constant of DPDK.
         let usual = unsafe { sys::fy_rss_usual() };
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&raw.mac[..6]);
         Ok(Self {
             driver: text_of(&raw.driver),
             bus: text_of(&raw.bus),
@@ -139,7 +139,8 @@ impl Info {
             hashes: raw.rss_types & usual != 0,
             mtu: (raw.min_mtu, raw.max_mtu),
             reports_removal: raw.reports_removal != 0,
-            mac,
+            mac: raw.mac,
+            domain: (raw.domain != u16::MAX).then_some(raw.domain),
             rss_types: raw.rss_types & usual,
         })
     }

@@ -77,8 +77,19 @@ pub enum Place {
     Usual,
     /// To this queue.
     Queue(u16),
+    /// Out of the adapter, as if this port had transmitted them. The port is one of the same embedded switch.
+    Port(SwitchPort),
     /// Nowhere.
     Drop,
+}
+
+/// A port of an adapter's embedded switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct SwitchPort {
+    /// The switch: ports with the same number are in one switch.
+    pub domain: u16,
+    /// The port, as DPDK numbers ports.
+    pub number: u16,
 }
 
 /// The number of a rule in its device.
@@ -101,6 +112,9 @@ pub struct Refused(pub String);
 
 /// Something that takes rules.
 pub trait Device {
+    /// The device's port in the embedded switch of its adapter; `None` if there is no such switch, or the port is closed.
+    fn switch_port(&self) -> Option<SwitchPort>;
+
     /// Whether the device would take `rule`; it changes nothing.
     ///
     /// # Errors
@@ -153,6 +167,9 @@ impl Rule {
         if self.vlan.is_some_and(|vlan| vlan > 4095) {
             return wrong("a VLAN has a number up to 4095");
         }
+        if matches!(self.offer.place, Place::Port(_)) && self.offer.mark.is_some() {
+            return wrong("a frame that the adapter sends out by another port has no mark");
+        }
         if self.offer == Offer::default() {
             return wrong("the rule does nothing");
         }
@@ -201,6 +218,10 @@ impl Rule {
             Place::Queue(queue) => {
                 raw.actions |= sys::DO_QUEUE;
                 raw.queue = queue.into();
+            }
+            Place::Port(port) => {
+                raw.actions |= sys::DO_PORT;
+                raw.queue = port.number.into();
             }
             Place::Drop => raw.actions |= sys::DO_DROP,
         }

@@ -26,7 +26,8 @@ pub(crate) struct Info {
     pub(crate) max_mtu: u32,
     pub(crate) socket: i32,
     pub(crate) reports_removal: u32,
-    pub(crate) mac: [u8; 8],
+    pub(crate) mac: [u8; 6],
+    pub(crate) domain: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +108,7 @@ pub(crate) const DO_QUEUE: u32 = 1;
 pub(crate) const DO_DROP: u32 = 2;
 pub(crate) const DO_MARK: u32 = 4;
 pub(crate) const DO_COUNT: u32 = 8;
+pub(crate) const DO_PORT: u32 = 16;
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]

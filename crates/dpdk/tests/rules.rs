@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flowyard_dpdk::rules::{
     Ask, Capabilities, Device, Hits, Limits, Match, Offer, Place, PortRules, Protocol, Rule, Seen,
-    StandIn,
+    StandIn, SwitchPort,
 };
 use flowyard_dpdk::{Buffers, Copying, Error, Port, Settings};
 use flowyard_testkit::Rng;
@@ -29,6 +29,7 @@ fn limits() -> Limits {
         prefixes: false,
         marks: true,
         counts: true,
+        switch: None,
     }
 }
 
@@ -54,6 +55,7 @@ fn seen(to: &str) -> Seen {
 fn rules_without_a_meaning_are_refused() {
     let good = rule("10.0.0.2", 32, Place::Drop);
     good.check().unwrap();
+    let other = SwitchPort { domain: 1, number: 2 };
     for (bad, wanted) in [
         (Rule { from: Some((ip("::1"), 128)), ..good.clone() }, "different families"),
         (rule("10.0.0.2", 33, Place::Drop), "a prefix is longer"),
@@ -63,6 +65,13 @@ fn rules_without_a_meaning_are_refused() {
         ),
         (Rule { to_port: Some(53), ..good.clone() }, "a port requires the protocol"),
         (Rule { vlan: Some(4096), ..good.clone() }, "a VLAN has a number"),
+        (
+            Rule {
+                offer: Offer { place: Place::Port(other), mark: Some(3), count: false },
+                ..good.clone()
+            },
+            "has no mark",
+        ),
         (Rule { offer: Offer::default(), ..good }, "the rule does nothing"),
     ] {
         let error = StandIn::new(limits()).create(&bad).unwrap_err().to_string();
@@ -75,12 +84,18 @@ fn the_table_of_the_stand_in_is_learnt() {
     let table = Capabilities::learn(&mut device);
     assert_eq!(table.table().len(), Match::ALL.len() * Ask::ALL.len());
     for (of, ask, verdict) in table.table() {
-        let accepts = !matches!(of, Match::Vlan | Match::Ipv4Prefix);
+        let is_port = matches!(ask, Ask::Port | Ask::CountPort);
+        let accepts = !matches!(of, Match::Vlan | Match::Ipv4Prefix) && !is_port;
         assert_eq!(verdict.is_ok(), accepts, "{of:?} {ask:?} {verdict:?}");
     }
     assert!(table.accepts_any());
     let why = table.of(Match::Vlan, Ask::Drop).unwrap_err().to_string();
     assert_eq!(why, "the stand-in has no VLANs");
+    let why = table.of(Match::Udp, Ask::Port).unwrap_err().to_string();
+    assert_eq!(why, "the port is not one of an embedded switch");
+    let switch = Some(SwitchPort { domain: 1, number: 0 });
+    let in_switch = Capabilities::learn(&mut StandIn::new(Limits { switch, ..limits() }));
+    assert!(in_switch.of(Match::Udp, Ask::CountPort).is_ok());
     // Nothing was left in the device.
     for last in 1..=3 {
         device.create(&rule(&format!("10.0.0.{last}"), 32, Place::Drop)).unwrap();
@@ -99,6 +114,9 @@ fn the_stand_in_counts_and_refuses() {
     let full = device.create(&rule("10.0.0.5", 32, Place::Drop)).unwrap_err().to_string();
     assert_eq!(full, "the stand-in is full: it has 3 rules");
     let none = device.validate(&rule("10.0.0.5", 32, Place::Queue(2))).unwrap_err().to_string();
+    let port = Place::Port(SwitchPort { domain: 1, number: 2 });
+    let out = device.validate(&rule("10.0.0.5", 32, port)).unwrap_err().to_string();
+    assert_eq!(out, "the stand-in has no such port in an embedded switch");
     assert_eq!(none, "the stand-in has no queue of that number");
     for _ in 0..5 {
         assert_eq!(device.receive(&seen("10.0.0.2")).unwrap().0, drop);
@@ -125,6 +143,7 @@ fn the_stand_in_agrees_with_its_model() {
         prefixes: true,
         marks: true,
         counts: true,
+        switch: None,
     };
     for _ in 0..200 {
         let mut device = StandIn::new(all.clone());
@@ -178,4 +197,9 @@ fn a_driver_without_rules_refuses_with_a_reason() {
     }
     let table = Capabilities::learn(&mut rules);
     assert!(!table.accepts_any());
+    // A driver that reports no embedded switch, asked all the same.
+    assert_eq!(rules.switch_port(), None);
+    let out = rule("10.0.0.2", 32, Place::Port(SwitchPort { domain: 1, number: 0 }));
+    let why = rules.validate(&out).unwrap_err().to_string();
+    assert!(why.starts_with("net_null refused to "), "{why}");
 }

@@ -3,31 +3,36 @@
 //! ```text
 //!  [steer] exact, rule ──offer──┐                      ┌─ drops its frames, and counts them
 //!  flows, connections, split ──put───> rules of a port ┼─ marks its frames ──> the yard looks nothing up (Marked)
-//!                               └─ refused: in software, └─ gives its frames to the queue of a core
-//!                                  with the reason
+//!                               └─ refused: in software, ├─ gives its frames to the queue of a core
+//!                                  with the reason       └─ sends its frames out by another port
 //! ```
 //!
 //! *What is offered.* An entry of the user is offered if no entry in front of it could match one of its frames: then
 //! every frame that matches the rule gets the entry's answer, also from an adapter that matches fewer frames than the key
 //! does. Frames of an entry that drops are dropped by the adapter, if it can and no counter of the user counts them;
-//! frames of the others are marked.
+//! frames of an entry that names a port of the same embedded switch are sent out by the adapter, under the same condition
+//! ([`forwards`]); frames of the others are marked.
 //!
 //! Works and the elephant detector put flows: those of the port mapping of a switch, the connections of a balancer, and flows
 //! that are split over cores. Their frames are marked.
 //!
 //! *Order.* A mark changes no frame's way: it enters the queue that the tables would have named, through settle. A rule
 //! that gives frames to another receive queue moves them to another core, which would let them overtake those that the
-//! first core has. So such rules are made at the start only, before the yard receives, and stay to the end.
+//! first core has. So such rules are made at the start only, before the yard receives, and stay to the end. Rules that
+//! send frames out are made at the start, too, and removed when their entry changes.
 //!
 //! *Changes.* When the user's entries change, their rules are removed first. Then the tables change, with a new
 //! generation of marks, and then rules for the new entries are offered. A mark of an earlier generation is ignored.
 //!
-//! Invariants: what an adapter drops, the tables would have dropped. A refused rule changes nothing but counters.
+//! Invariants: what an adapter drops or sends out, the tables would have dropped or sent out by the same port. A refused rule changes nothing but counters.
 //! Thread-safety: shared by all threads. Cores put and remove flows under a lock that is held for a moment; devices are
 //! called by the thread that runs the engine ([`ControlPlane::tick`]) under another one.
 
 mod flows;
+mod forwards;
 mod pattern;
+#[cfg(test)]
+mod tests;
 mod users;
 
 use std::collections::BTreeMap;
@@ -40,6 +45,7 @@ use flowyard_frame::{Action, FlowKey, Nanos};
 use flowyard_yard::ControlPlane;
 
 use flows::Flows;
+use forwards::{Forwards, SwitchPorts};
 use pattern::Shape;
 pub use users::Prepared;
 
@@ -81,12 +87,18 @@ struct Adapter {
     users: Vec<Placed>,
     /// Rules that give frames to a queue, which stay to the end.
     queues: Vec<(FlowKey, FlowKey, RuleId)>,
+    /// Rules that send frames out by another port.
+    forwards: Forwards,
+    /// Whether the yard must see each frame, because it drops some by itself.
+    keeps_frames: bool,
     /// Rules of flows, by number.
     flows: BTreeMap<u32, RuleId>,
     /// Rules that it refused one after the other; while it is likely to be full, few are offered.
     strikes: u32,
     /// Frames that rules dropped which are gone.
     dropped_before: u64,
+    /// Frames that rules sent out which are gone.
+    forwarded_before: u64,
     /// The first entry whose counter is read next.
     next_count: usize,
 }
@@ -95,6 +107,7 @@ struct Adapter {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Ask {
     Drop { count: bool },
+    Forward { count: bool },
     Mark { queue: bool },
     Queue,
 }
@@ -114,6 +127,8 @@ struct Placed {
 pub enum State {
     /// It drops the frames.
     Drops,
+    /// It sends the frames out by the port of this name.
+    Forwards(String),
     /// It marks the frames.
     Marks,
     /// It gives the frames to the queue of this core, and marks them, or not.
@@ -127,10 +142,18 @@ pub enum State {
     Software(String),
 }
 
+impl State {
+    /// Whether the frames do not reach the yard.
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Drops | Self::Forwards(_))
+    }
+}
+
 impl std::fmt::Display for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Drops => f.write_str("the adapter drops its frames"),
+            Self::Forwards(port) => write!(f, "the adapter sends its frames out by port '{port}'"),
             Self::Marks => f.write_str("the adapter marks its frames"),
             Self::Queue { core, marks: true } => {
                 write!(f, "the adapter marks its frames and gives them to core {core}")
@@ -167,6 +190,8 @@ pub struct AdapterState {
     pub entries: Vec<EntryState>,
     /// Frames that it dropped and counted, for entries that are or were in it.
     pub dropped: u64,
+    /// Frames that it sent out by other ports and counted, for entries that are or were in it.
+    pub forwarded: u64,
     /// Flows that it marks: each direction of a connection is one.
     pub flows: usize,
 }
@@ -254,9 +279,12 @@ impl Adapters {
             refuses: BTreeMap::new(),
             users: Vec::new(),
             queues: Vec::new(),
+            forwards: Forwards::default(),
+            keeps_frames: false,
             flows: BTreeMap::new(),
             strikes: 0,
             dropped_before: 0,
+            forwarded_before: 0,
             next_count: 0,
         };
         let marks = |of| adapter.capabilities.of(of, learnt::Ask::Mark).is_ok();
@@ -264,6 +292,13 @@ impl Adapters {
             self.flow_lock().add(port);
         }
         self.lock().ports.insert(port, adapter);
+    }
+
+    /// The yard drops some frames of port `port` by itself, such as those with a wrong checksum: its adapter sends none out.
+    pub fn keep_frames(&self, port: u16) {
+        if let Some(adapter) = self.lock().ports.get_mut(&port) {
+            adapter.keeps_frames = true;
+        }
     }
 
     /// Whether there is an adapter.
@@ -296,16 +331,57 @@ impl Adapters {
             return;
         }
         hardware.looked = now.max(1);
+        hardware.follow_ports();
         hardware.ports.values_mut().for_each(|adapter| adapter.count(LOOKS));
     }
 }
 
+impl Hardware {
+    /// The ports that are in embedded switches.
+    fn switch_ports(&self) -> SwitchPorts {
+        let ports = self.ports.iter();
+        let in_switch = ports.filter_map(|(number, adapter)| {
+            Some((*number, (adapter.name.clone(), adapter.device.switch_port()?)))
+        });
+        in_switch.collect()
+    }
+
+    /// Removes the rules that send frames out by a port that was closed.
+    fn follow_ports(&mut self) {
+        if self.ports.values().all(|adapter| adapter.forwards.is_empty()) {
+            return;
+        }
+        let ports = self.switch_ports();
+        for adapter in self.ports.values_mut() {
+            for rule in adapter.forwards.without_port(&ports) {
+                if let Some(at) = adapter.users.iter().position(|one| one.rule == Some(rule)) {
+                    adapter.take_out(at, "the port that the entry names was closed");
+                }
+            }
+        }
+    }
+}
+
 impl Adapter {
+    /// Removes the rule of an entry, if it has one, and adds what it counted to the sums.
+    fn take_out(&mut self, at: usize, why: &str) {
+        let one = &mut self.users[at];
+        let before = match std::mem::replace(&mut one.state, State::Software(why.into())) {
+            State::Forwards(_) => &mut self.forwarded_before,
+            _ => &mut self.dropped_before,
+        };
+        let Some(rule) = one.rule.take() else { return };
+        let frames = one.hits.take().and_then(|hits| hits.frames).unwrap_or_default();
+        let last = self.device.query(rule).ok().and_then(|hits| hits.frames);
+        *before += last.unwrap_or(frames);
+        self.remove(rule);
+    }
+
     /// Reads the counters of at most `most` rules.
     fn count(&mut self, most: usize) {
         let Self { users, device, next_count, .. } = self;
         let counted: Vec<usize> =
-            (0..users.len()).filter(|at| users[*at].state == State::Drops).collect();
+            (0..users.len()).filter(|at| users[*at].state.is_final()).collect();
         // Begin behind the last one that was read, so that each has its turn.
         let start = counted.iter().position(|at| at >= next_count).unwrap_or(0);
         for at in counted.iter().cycle().skip(start).take(most.min(counted.len())) {
@@ -328,12 +404,16 @@ impl Adapter {
             let why = verdict.as_ref().err().map(ToString::to_string);
             (format!("{of:?}"), format!("{ask:?}"), why)
         });
-        let frames = self.users.iter().filter_map(|one| one.hits?.frames);
+        let frames = |drops: bool| {
+            let of = self.users.iter().filter(move |one| drops == (one.state == State::Drops));
+            of.filter_map(|one| one.hits?.frames).sum::<u64>()
+        };
         AdapterState {
             port: self.name.clone(),
             accepts: accepts.collect(),
             entries: self.users.iter().map(entry).collect(),
-            dropped: self.dropped_before + frames.sum::<u64>(),
+            dropped: self.dropped_before + frames(true),
+            forwarded: self.forwarded_before + frames(false),
             flows: self.flows.len(),
         }
     }

@@ -38,6 +38,7 @@ fn port(of: AdapterState) -> OffloadPort {
         port: of.port,
         entries: of.entries.into_iter().map(entry).collect(),
         dropped_frames: of.dropped,
+        forwarded_frames: of.forwarded,
         marked_flows: of.flows,
         accepts: accepts
             .map(|(matches, does, refused)| OffloadKind { matches, does, refused })

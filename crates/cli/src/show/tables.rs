@@ -109,8 +109,9 @@ pub(crate) fn offload(now: &Offload) -> Vec<Table> {
             ]);
         }
         all.push(table.note(format!(
-            "The adapter dropped {} counted frames, and marks {} flows of the work.",
+            "The adapter dropped {} counted frames, sent {} out by other ports, and marks {} flows of the work.",
             num::exact(port.dropped_frames),
+            num::exact(port.forwarded_frames),
             num::exact(port.marked_flows as u64)
         )));
     }

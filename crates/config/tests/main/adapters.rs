@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use flowyard_config::Config;
+use flowyard_dpdk::rules::SwitchPort;
 use flowyard_frame::{FlowKey, Nanos, proto};
 use flowyard_front::Adapters;
 use flowyard_front::adapters::State;
@@ -79,7 +80,8 @@ fn steer(rng: &mut Rng) -> String {
     text
 }
 
-fn config(rng: &mut Rng, offloads: bool) -> Config {
+/// With random entries, and one more for the addresses of round `round`, which no frame has.
+fn config(rng: &mut Rng, offloads: bool, round: u64) -> Config {
     let mut text = String::from("[yard]\ncores = 2\nhold_frames = 64\n");
     for port in 0..PORTS {
         write!(
@@ -98,6 +100,7 @@ fn config(rng: &mut Rng, offloads: bool) -> Config {
         text += "[offload]\nrules = true\n";
     }
     text += &steer(rng);
+    write!(text, "[[steer.rule]]\nmatch = {{ dst = \"10.9.9.{round}\" }}\ndrop = true\n").unwrap();
     Config::parse("adapters.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -116,18 +119,24 @@ type Out = BTreeMap<(usize, u64), Vec<Vec<u8>>>;
 impl Bed {
     fn new(seed: u64, offloads: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let config = config(&mut Rng::new(rng.bits()), offloads);
+        let config = config(&mut Rng::new(rng.bits()), offloads, 0);
         let mut parts = Parts::default();
         let adapters = offloads.then(|| Arc::new(Adapters::new(16)));
-        let (mut nics, mut ports) = (Vec::new(), Vec::new());
+        let ports: Vec<Collect> = (0..PORTS).map(|_| Collect::default()).collect();
+        let mut nics = Vec::new();
+        // In some seeds one of the ports is not in the switch of the others.
+        let alone = rng.below(6) as u16;
         let mut setup = config.resolve().unwrap();
         for port in 0..PORTS {
             // The first port has a queue for each core.
             let cores = if port == 0 { vec![0, 1] } else { vec![port % 2] };
             let mut limits = limits(&mut rng, cores.len() as u16);
             limits.rules *= usize::from(offloads);
+            let domain = u16::from(port == alone);
+            limits.switch = Some(SwitchPort { domain, number: port });
             let nic = Nic::new(port, limits, Rng::new(rng.bits()));
-            let collect = Collect::default();
+            nic.connect(ports.clone());
+            let collect = &ports[usize::from(port)];
             if let Some(adapters) = &adapters {
                 let device = Box::new(nic.device.clone());
                 adapters.add(port, &format!("p{port}"), device, &cores);
@@ -140,7 +149,6 @@ impl Bed {
             setup.blueprint.ports[usize::from(port)].cores = cores;
             setup.blueprint.ports[usize::from(port)].fan_by_flow = true;
             nics.push(nic);
-            ports.push(collect);
         }
         parts.control.extend(adapters.iter().map(|it| Arc::clone(it) as Arc<dyn ControlPlane>));
         let log: flowyard_ports::port::Log = Arc::new(|_, _| {});
@@ -163,12 +171,11 @@ impl Bed {
     }
 
     /// The user changes the entries, while the yard runs but no frame comes.
-    fn reload(&mut self, rng: &mut Rng, ticks: &mut Rng) {
-        let new = config(rng, self.adapters.is_some());
+    fn reload(&mut self, entries: u64, round: u64, ticks: &mut Rng) {
+        let new = config(&mut Rng::new(entries), self.adapters.is_some(), round);
         let plan = self.config.reload(&new).unwrap();
         let (mail, adapters) = (self.yard.mail.clone(), self.adapters.clone());
         let offer = adapters.zip(plan.offered).map(|(adapters, users)| {
-            adapters.withdraw();
             let prepared = adapters.prepare(&users, &|queue| Some(queue));
             (adapters, prepared)
         });
@@ -216,10 +223,13 @@ impl Bed {
         (sums, drops)
     }
 
-    /// Frames that adapters marked, gave to another queue, and dropped.
-    fn offloaded(&self) -> [u64; 3] {
-        let counts = self.nics.iter().map(Nic::counts);
-        counts.fold([0; 3], |sum, more| [sum[0] + more.0, sum[1] + more.1, sum[2] + more.2])
+    /// Frames that adapters marked, gave to another queue, dropped, and sent out.
+    fn offloaded(&self) -> [u64; 4] {
+        self.nics.iter().fold([0; 4], |sum, nic| {
+            let (marked, moved, dropped) = nic.counts();
+            let more = [marked, moved, dropped, nic.forwarded()];
+            std::array::from_fn(|at| sum[at] + more[at])
+        })
     }
 }
 
@@ -243,13 +253,14 @@ fn frame(flow: u64, number: u64) -> (usize, Vec<u8>) {
     ((flow % u64::from(PORTS)) as usize, bytes)
 }
 
-/// One seed: frames that adapters marked, gave to another queue, and dropped, of how many.
-fn run(seed: u64) -> ([u64; 3], u64) {
+/// One seed: frames that adapters marked, gave to another queue, dropped, and sent out, of how many.
+fn run(seed: u64) -> ([u64; 4], u64) {
     let (mut with, mut without) = (Bed::new(seed, true), Bed::new(seed, false));
     let mut rng = Rng::new(seed ^ 0xf00d);
     let (mut ticks_with, mut ticks_without) = (Rng::new(seed ^ 1), Rng::new(seed ^ 2));
     let mut all = 0;
-    for round in 0..6 {
+    let mut entries = Rng::new(seed).bits();
+    for round in 1..7 {
         let at = || format!("seed {seed}, round {round}");
         let some: Vec<_> = (0..rng.below(300)).map(|n| frame(rng.below(FLOWS), n)).collect();
         all += some.len() as u64;
@@ -263,9 +274,12 @@ fn run(seed: u64) -> ([u64; 3], u64) {
         let ((counted, drops), (plain, plain_drops)) = (with.counters(), without.counters());
         assert_eq!(counted, plain, "{}", at());
         assert_eq!(drops + with.offloaded()[2], plain_drops, "{}", at());
-        let entries = rng.bits();
-        with.reload(&mut Rng::new(entries), &mut ticks_with);
-        without.reload(&mut Rng::new(entries), &mut ticks_without);
+        // In two of three reloads the entries stay, and so do the rules that send out their frames.
+        if rng.below(3) == 0 {
+            entries = rng.bits();
+        }
+        with.reload(entries, round, &mut ticks_with);
+        without.reload(entries, round, &mut ticks_without);
     }
     // What the adapters counted is what they dropped, if they count. The stand-in counts tagged frames that it hides.
     let adapters = with.adapters.as_ref().unwrap();
@@ -273,21 +287,25 @@ fn run(seed: u64) -> ([u64; 3], u64) {
     let counted: u64 = adapters.states().ports.iter().map(|port| port.dropped).sum();
     let is_exact = !with.nics.iter().any(Nic::hides_tags);
     assert!(!is_exact || counted <= with.offloaded()[2], "seed {seed}");
-    assert_eq!(without.offloaded(), [0; 3]);
+    let sent: u64 = adapters.states().ports.iter().map(|port| port.forwarded).sum();
+    assert!(!is_exact || sent <= with.offloaded()[3], "seed {seed}");
+    assert_eq!(without.offloaded(), [0; 4]);
     (with.offloaded(), all)
 }
 
 fn rules_in_adapters_do_not_change_the_answers() {
     let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
-    let (mut done, mut all) = ([0; 3], 0);
+    let (mut done, mut all) = ([0; 4], 0);
     for seed in 0..seeds.unwrap_or(80) {
         let (some, frames) = run(seed);
         all += frames;
         done.iter_mut().zip(some).for_each(|(sum, more)| *sum += more);
     }
-    let [marked, moved, dropped] = done;
-    flowyard_testkit::note!("of {all} frames {marked} marked, {moved} moved, {dropped} dropped");
-    let is_enough = marked * 25 > all && dropped * 50 > all && moved > 100;
+    let [marked, moved, dropped, sent] = done;
+    flowyard_testkit::note!(
+        "of {all} frames {marked} marked, {moved} moved, {dropped} dropped, {sent} sent out"
+    );
+    let is_enough = marked * 25 > all && dropped * 50 > all && moved > 100 && sent > 150;
     assert!(is_enough, "{done:?} of {all}: otherwise this test would prove nothing");
 }
 
@@ -349,6 +367,7 @@ fn why_an_entry_is_in_software_is_said() {
         prefixes: true,
         marks: true,
         counts: true,
+        switch: None,
     };
     let software = |why: &str| State::Software(why.into());
     let contested = software("exact entry 1 is asked first and can match the same frames");
@@ -393,6 +412,7 @@ fn flows_get_rules_and_lose_them() {
         prefixes: false,
         marks: true,
         counts: false,
+        switch: None,
     };
     let nic = Nic::new(0, limits, Rng::new(rng.bits()));
     let adapters = Adapters::new(3);

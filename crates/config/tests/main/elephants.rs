@@ -90,6 +90,7 @@ impl Bed {
             prefixes: true,
             marks: true,
             counts: true,
+            switch: None,
         };
         let (adapters, out) = (Arc::new(Adapters::new(16)), Collect::default());
         let nic = Nic::new(0, limits, Rng::new(seed));
@@ -180,7 +181,6 @@ fn an_entry_of_the_user_ends_the_marks_of_a_split_flow() {
         let mut bed = Bed::new(&old, seed);
         bed.run_until_found(100);
         let plan = old.reload(&new).unwrap();
-        bed.adapters.withdraw();
         let prepared = bed.adapters.prepare(&plan.offered.unwrap(), &|queue| Some(queue + 1));
         let mut tables = plan.tables;
         tables.marks = Some(prepared.marks());

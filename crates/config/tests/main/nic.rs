@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use flowyard_dpdk::rules::{Limits, Place, Protocol, Seen, SharedStandIn, StandIn};
 use flowyard_flow::parse;
-use flowyard_frame::{Batch, FlowKey, Nanos, proto};
+use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 use flowyard_pool::{Meta, Pool};
+use flowyard_ports::port::Collect;
 use flowyard_testkit::Rng;
 use flowyard_wire::{Headers, LinkType};
+use flowyard_yard::Tx;
 use flowyard_yard::port::{Received, Rx};
 
 /// The adapter of a port.
@@ -31,6 +33,9 @@ struct State {
     marked: u64,
     moved: u64,
     dropped: u64,
+    forwarded: u64,
+    /// Where frames go that a rule sends out, by the number of the port in the embedded switch.
+    outs: Vec<Collect>,
 }
 
 /// One receive queue.
@@ -51,6 +56,7 @@ pub(crate) fn limits(rng: &mut Rng, queues: u16) -> Limits {
         prefixes,
         marks,
         counts,
+        switch: None,
     }
 }
 
@@ -59,9 +65,14 @@ impl Nic {
         let rings = (0..limits.queues).map(|_| VecDeque::new()).collect();
         let hides_tags = rng.below(2) == 0;
         let device = SharedStandIn::new(StandIn::new(limits));
-        let (marked, moved, dropped) = (0, 0, 0);
-        let state = State { port, rng, hides_tags, rings, marked, moved, dropped };
+        let (marked, moved, dropped, forwarded, outs) = (0, 0, 0, 0, Vec::new());
+        let state = State { port, rng, hides_tags, rings, marked, moved, dropped, forwarded, outs };
         Self { device, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Connects the adapter with the ports of its embedded switch.
+    pub(crate) fn connect(&self, outs: Vec<Collect>) {
+        self.state.lock().unwrap().outs = outs;
     }
 
     pub(crate) fn rx(&self, queue: usize) -> NicRx {
@@ -72,6 +83,11 @@ impl Nic {
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let state = self.state.lock().unwrap();
         (state.marked, state.moved, state.dropped)
+    }
+
+    /// Frames that rules sent out by another port.
+    pub(crate) fn forwarded(&self) -> u64 {
+        self.state.lock().unwrap().forwarded
     }
 
     /// Whether rules without a VLAN match no tagged frame.
@@ -105,6 +121,11 @@ impl Nic {
                     state.moved += u64::from(queue != usize::from(to));
                     queue = to.into();
                 }
+                Place::Port(to) => {
+                    state.forwarded += 1;
+                    send_out(&mut state.outs[usize::from(to.number)], &bytes);
+                    return;
+                }
                 Place::Usual => {}
             }
             mark = rule.offer.mark.unwrap_or_default();
@@ -118,6 +139,15 @@ impl Nic {
         }
         state.rings[queue].push_back((bytes, mark));
     }
+}
+
+/// Transmits a frame that the yard does not see.
+fn send_out(by: &mut Collect, bytes: &[u8]) {
+    let (mut pool, mut batch) = (Pool::new(1, 2048), Batch::default());
+    let frame = pool.copy(bytes, Meta::default()).unwrap();
+    batch.push(frame, FlowKey::ZERO).unwrap();
+    let left = by.tx(&mut batch, Lanes::first(1), &pool, 0);
+    assert!(left.is_empty());
 }
 
 fn seen(key: &FlowKey, bytes: usize) -> Option<Seen> {

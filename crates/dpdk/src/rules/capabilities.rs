@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Device, Offer, Place, Protocol, Refused, Rule};
+use super::{Device, Offer, Place, Protocol, Refused, Rule, SwitchPort};
 
 /// Kinds of matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -41,6 +41,10 @@ pub enum Ask {
     CountDrop,
     /// Counted, and to a queue.
     CountQueue,
+    /// Sent out by a port of the same embedded switch.
+    Port,
+    /// Counted, and sent out by such a port.
+    CountPort,
 }
 
 impl Match {
@@ -51,8 +55,16 @@ impl Match {
 
 impl Ask {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Queue, Self::Drop, Self::Mark, Self::MarkQueue, Self::CountDrop, Self::CountQueue];
+    pub const ALL: [Self; 8] = [
+        Self::Queue,
+        Self::Drop,
+        Self::Mark,
+        Self::MarkQueue,
+        Self::CountDrop,
+        Self::CountQueue,
+        Self::Port,
+        Self::CountPort,
+    ];
 }
 
 /// What the device says to a combination.
@@ -65,10 +77,17 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Tries an example of each combination.
+    /// Tries an example of each combination. The example of [`Ask::Port`] sends frames out by the port of the device.
     pub fn learn(device: &mut dyn Device) -> Self {
         let pairs = Match::ALL.into_iter().flat_map(|of| Ask::ALL.map(|ask| (of, ask)));
-        let table = pairs.map(|(of, ask)| (of, ask, device.validate(&example(of, ask)))).collect();
+        let own = device.switch_port();
+        let mut verdict = |of, ask| match (ask, own) {
+            (Ask::Port | Ask::CountPort, None) => {
+                Err(Refused("the port is not one of an embedded switch".into()))
+            }
+            _ => device.validate(&example(of, ask, own)),
+        };
+        let table = pairs.map(|(of, ask)| (of, ask, verdict(of, ask))).collect();
         Self { table }
     }
 
@@ -97,7 +116,7 @@ impl Capabilities {
 }
 
 /// A rule of this kind.
-fn example(of: Match, ask: Ask) -> Rule {
+fn example(of: Match, ask: Ask, own: Option<SwitchPort>) -> Rule {
     let v4 = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
     let v6 = |last| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last));
     let (place, mark, count) = match ask {
@@ -107,6 +126,9 @@ fn example(of: Match, ask: Ask) -> Rule {
         Ask::MarkQueue => (Place::Queue(0), Some(7), false),
         Ask::CountDrop => (Place::Drop, None, true),
         Ask::CountQueue => (Place::Queue(0), None, true),
+        Ask::Port | Ask::CountPort => {
+            (own.map_or(Place::Usual, Place::Port), None, ask == Ask::CountPort)
+        }
     };
     let ports = (Some(1000), Some(2000));
     let mut rule = Rule { offer: Offer { place, mark, count }, ..Rule::default() };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Device, Hits, Refused, Rule, RuleId};
+use super::{Device, Hits, Refused, Rule, RuleId, SwitchPort};
 use crate::error::{text, text_of};
 use crate::port::Port;
 use crate::sys;
@@ -19,6 +19,7 @@ pub struct PortRules {
     port: Weak<Port>,
     gate: Arc<Mutex<()>>,
     driver: String,
+    switch: Option<SwitchPort>,
     flows: BTreeMap<u32, *mut c_void>,
     next: u32,
 }
@@ -37,6 +38,7 @@ impl PortRules {
             port: Arc::downgrade(port),
             gate: Arc::clone(port.gate()),
             driver: port.info().driver.clone(),
+            switch: (port.info().domain).map(|domain| SwitchPort { domain, number: port.number() }),
             flows: BTreeMap::new(),
             next: 0,
         }
@@ -63,6 +65,10 @@ impl PortRules {
 }
 
 impl Device for PortRules {
+    fn switch_port(&self) -> Option<SwitchPort> {
+        self.switch.filter(|_| self.port.strong_count() > 0)
+    }
+
     fn validate(&mut self, rule: &Rule) -> Result<(), Refused> {
         rule.check()?;
         let mut why = [0; ROOM];

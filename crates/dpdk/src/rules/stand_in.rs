@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Device, Hits, Place, Protocol, Refused, Rule, RuleId};
+use super::{Device, Hits, Place, Protocol, Refused, Rule, RuleId, SwitchPort};
 
 /// What the stand-in takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub struct Limits {
     pub marks: bool,
     /// Whether it counts.
     pub counts: bool,
+    /// Its port in an embedded switch, to whose other ports it sends frames.
+    pub switch: Option<SwitchPort>,
 }
 
 /// A frame, as far as rules see it.
@@ -67,6 +69,11 @@ impl StandIn {
         Some((RuleId(*id), rule.clone()))
     }
 
+    /// Takes the device out of its embedded switch, as if its port were closed.
+    pub const fn leave_switch(&mut self) {
+        self.limits.switch = None;
+    }
+
     /// The number of rules.
     #[must_use]
     pub fn rules(&self) -> usize {
@@ -91,6 +98,11 @@ impl StandIn {
         }
         if matches!(rule.offer.place, Place::Queue(queue) if queue >= queues) {
             return no("queue of that number");
+        }
+        if let Place::Port(to) = rule.offer.place
+            && self.limits.switch.is_none_or(|own| own.domain != to.domain)
+        {
+            return no("such port in an embedded switch");
         }
         if rule.offer.mark.is_some() && !marks {
             return no("marks");
@@ -132,6 +144,10 @@ fn matches(rule: &Rule, frame: &Seen) -> bool {
 }
 
 impl Device for StandIn {
+    fn switch_port(&self) -> Option<SwitchPort> {
+        self.limits.switch
+    }
+
     fn validate(&mut self, rule: &Rule) -> Result<(), Refused> {
         self.fits(rule)
     }
@@ -183,6 +199,10 @@ impl SharedStandIn {
 }
 
 impl Device for SharedStandIn {
+    fn switch_port(&self) -> Option<SwitchPort> {
+        self.with(|device| device.switch_port())
+    }
+
     fn validate(&mut self, rule: &Rule) -> Result<(), Refused> {
         self.with(|device| device.validate(rule))
     }

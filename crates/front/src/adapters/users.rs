@@ -3,15 +3,17 @@
 //! Thread-safety: as of [`Adapters`].
 
 use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use flowyard_dpdk::rules::{Offer, Place, Rule};
+use flowyard_dpdk::rules::{Hits, Offer, Place, Rule, SwitchPort};
 use flowyard_flow::table;
 use flowyard_flow::table::marked::{self, Answers};
 use flowyard_frame::{Action, FlowKey, To};
 
+use super::forwards::{Forward, Found, SwitchPorts};
 use super::pattern::{overlap, pattern};
-use super::{Adapter, Adapters, Ask, Placed, State, Users};
+use super::{Adapter, Adapters, Ask, Placed, RuleId, State, Users};
 
 /// An entry as it is offered.
 #[derive(Debug)]
@@ -91,36 +93,18 @@ impl Want {
 }
 
 impl Adapters {
-    /// Removes the rules of the user's entries, before the tables change. Those that give frames to a queue stay.
-    pub fn withdraw(&self) {
-        self.flow_lock().users = None;
-        for adapter in self.lock().ports.values_mut() {
-            // A refusal may have been for want of room.
-            adapter.refuses.clear();
-            for at in 0..adapter.users.len() {
-                let one = &mut adapter.users[at];
-                if matches!(one.state, State::Queue { .. }) {
-                    continue;
-                }
-                one.state = State::Software("the tables are being changed".into());
-                if let Some(rule) = one.rule.take() {
-                    let frames = one.hits.and_then(|hits| hits.frames).unwrap_or_default();
-                    let last = adapter.device.query(rule).ok().and_then(|hits| hits.frames);
-                    adapter.dropped_before += last.unwrap_or(frames);
-                    adapter.users[at].hits = None;
-                    adapter.remove(rule);
-                }
-            }
-        }
-    }
-
-    /// Prepares an offer of the user's entries, with a new generation of marks. `core` names the core that alone serves
-    /// a queue of the yard.
+    /// Prepares an offer of the user's entries, with a new generation of marks, before the tables change. `core` names the
+    /// core that alone serves a queue of the yard.
+    ///
+    /// Removes the rules of the entries that there were: the new tables may want what adapters drop. Rules that give frames
+    /// to a queue stay, and so do those that send out frames of an entry which does not change.
     pub fn prepare(&self, users: &Users, core: &dyn Fn(u16) -> Option<u16>) -> Prepared {
+        self.flow_lock().users = None;
         let mut hardware = self.lock();
         hardware.generation = marked::next(hardware.generation);
         let generation = hardware.generation;
         let wants = users.wants(generation, core);
+        hardware.ports.values_mut().for_each(|adapter| adapter.withdraw(&wants));
         drop(hardware);
         let filters = wants.iter().map(|want| (want.rule.key, want.rule.mask)).collect();
         self.flow_lock().users = Some((generation, filters));
@@ -136,29 +120,68 @@ impl Adapters {
     }
 
     /// Offers the user's entries to all adapters, when the tables have them. `is_first`: the yard does not receive yet.
-    /// Returns whether a rule gives frames to another receive queue. What was received before must be discarded then.
+    /// Returns whether a rule gives frames to another receive queue, or sends them out. What was received before must be
+    /// discarded then, because these frames would pass it.
     pub fn commit(&self, prepared: &Prepared, is_first: bool) -> bool {
+        let mut hardware = self.lock();
+        // Later than at the start, frames that are sent out would pass those in the yard.
+        let others = if is_first { hardware.switch_ports() } else { SwitchPorts::new() };
         let mut moves = false;
-        for (port, adapter) in &mut self.lock().ports {
-            adapter.users = adapter.offer(*port, &prepared.wants, is_first);
-            moves |= !adapter.queues.is_empty();
+        for (port, adapter) in &mut hardware.ports {
+            adapter.users = adapter.offer(*port, &prepared.wants, is_first, &others);
+            moves |= !adapter.queues.is_empty() || !adapter.forwards.is_empty();
         }
         moves
     }
 }
 
 impl Adapter {
-    fn offer(&mut self, port: u16, wants: &[Want], is_first: bool) -> Vec<Placed> {
+    /// Removes the rules of the user's entries, but for those that stay when the entries are `wants`.
+    fn withdraw(&mut self, wants: &[Want]) {
+        // A refusal may have been for want of room.
+        self.refuses.clear();
+        let mut wanted = HashMap::new();
+        if !self.forwards.is_empty() {
+            let is_forward =
+                |want: &&Want| want.contested.is_none() && want.rule.action.counter == 0;
+            let to = |want: &Want| ((want.rule.key, want.rule.mask), want.rule.action.to);
+            wanted.extend(wants.iter().filter(is_forward).map(to));
+        }
+        let gone = self.forwards.keep(|key, mask, to| wanted.get(&(*key, *mask)) == Some(&to));
+        let gone: HashSet<RuleId> = gone.into_iter().collect();
+        for at in 0..self.users.len() {
+            let one = &self.users[at];
+            let stays = match one.state {
+                State::Queue { .. } => true,
+                State::Forwards(_) => one.rule.is_some_and(|rule| !gone.contains(&rule)),
+                _ => false,
+            };
+            if !stays {
+                self.take_out(at, "the tables are being changed");
+            }
+        }
+    }
+
+    fn offer(
+        &mut self,
+        port: u16,
+        wants: &[Want],
+        is_first: bool,
+        others: &SwitchPorts,
+    ) -> Vec<Placed> {
+        // What rules that were kept have counted.
+        let hits: HashMap<RuleId, Hits> =
+            self.users.drain(..).filter_map(|one| Some((one.rule?, one.hits?))).collect();
         let mut all = Vec::with_capacity(wants.len());
         for want in wants {
-            let state = self.offer_one(port, want, is_first);
+            let state = self.offer_one(port, want, is_first, others);
             let (state, rule) = state.unwrap_or_else(|why| (State::Software(why), None));
             all.push(Placed {
                 what: want.what.clone(),
                 flow: shown(&want.rule.key, &want.rule.mask),
                 state,
                 rule,
-                hits: None,
+                hits: rule.and_then(|rule| hits.get(&rule).copied()),
             });
         }
         all
@@ -169,7 +192,8 @@ impl Adapter {
         port: u16,
         want: &Want,
         is_first: bool,
-    ) -> Result<(State, Option<super::RuleId>), String> {
+        others: &SwitchPorts,
+    ) -> Result<(State, Option<RuleId>), String> {
         let Action { to, counter, .. } = want.rule.action;
         let Some(pattern) = pattern(&want.rule.key, &want.rule.mask, port)? else {
             return Err("the port receives none of its frames".into());
@@ -181,10 +205,29 @@ impl Adapter {
         if self.queues.iter().any(|(key, mask, _)| overlap(filter, (key, mask))) {
             return Err("a rule of the start gives some of its frames to a queue, and stays".into());
         }
-        let asks = self.asks(to, counter, want, is_first);
+        match self.forwards.claim(filter.0, filter.1) {
+            None => {}
+            Some(Found::Own(rule, name)) => return Ok((State::Forwards(name), Some(rule))),
+            Some(Found::Other) => {
+                return Err("a rule of the start sends some of its frames out by a port".into());
+            }
+        }
+        // What a counter of the user counts, and what the yard may drop, must reach the yard.
+        let by = match to {
+            To::Port(port) if counter == 0 && !self.keeps_frames => others.get(&port),
+            _ => None,
+        };
+        let by = by
+            .filter(|(_, by)| self.device.switch_port().is_some_and(|own| own.domain == by.domain));
+        let asks = self.asks(to, counter, want, is_first, by.map(|(_, by)| *by));
         let (ask, id) = self.put(&pattern, &asks)?;
         let state = match ask {
             Ask::Drop { .. } => State::Drops,
+            Ask::Forward { .. } => {
+                let Some(port) = by else { return Err("no port to send frames out".into()) };
+                self.forwards.add(Forward::new(filter, to, port, id));
+                State::Forwards(port.0.clone())
+            }
             Ask::Mark { queue: false } => State::Marks,
             Ask::Mark { queue: true } | Ask::Queue => {
                 self.queues.push((want.rule.key, want.rule.mask, id));
@@ -196,13 +239,24 @@ impl Adapter {
     }
 
     /// What is asked for an entry, the best first.
-    fn asks(&self, to: To, counter: u16, want: &Want, is_first: bool) -> Vec<(Ask, Offer)> {
+    fn asks(
+        &self,
+        to: To,
+        counter: u16,
+        want: &Want,
+        is_first: bool,
+        by: Option<SwitchPort>,
+    ) -> Vec<(Ask, Offer)> {
         let mut asks = Vec::new();
         let mut push = |ask, place, mark, count| asks.push((ask, Offer { place, mark, count }));
         if to.is_drop() && counter == 0 {
             // What a counter of the user counts must reach the yard.
             push(Ask::Drop { count: true }, Place::Drop, None, true);
             push(Ask::Drop { count: false }, Place::Drop, None, false);
+        }
+        if let Some(by) = by {
+            push(Ask::Forward { count: true }, Place::Port(by), None, true);
+            push(Ask::Forward { count: false }, Place::Port(by), None, false);
         }
         let queue = want.core.filter(|_| is_first && self.cores.len() > 1);
         let queue = queue.and_then(|core| self.cores.iter().position(|other| *other == core));

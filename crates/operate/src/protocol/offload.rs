@@ -25,6 +25,9 @@ pub struct OffloadPort {
     pub entries: Vec<OffloadEntry>,
     /// Frames that the adapter dropped and counted.
     pub dropped_frames: u64,
+    /// Frames that the adapter sent out by other ports and counted.
+    #[serde(default)]
+    pub forwarded_frames: u64,
     /// Flows of the work that the adapter marks: those of a switch, each direction of a balancer's connection, and
     /// promoted elephants.
     pub marked_flows: usize,

@@ -59,7 +59,7 @@ fn client(number: u16) -> FlowKey {
 fn a_trace_says_what_the_adapter_does_for_a_connection() {
     // The adapter has room for one rule.
     let (vlans, ipv6, prefixes, marks, counts) = (true, true, true, true, true);
-    let limits = Limits { rules: 1, queues: 1, vlans, ipv6, prefixes, marks, counts };
+    let limits = Limits { rules: 1, queues: 1, vlans, ipv6, prefixes, marks, counts, switch: None };
     let adapters = Arc::new(Adapters::new(16));
     adapters.add(0, "west", Box::new(SharedStandIn::new(StandIn::new(limits))), &[0]);
     let (mut frames, mut parts) = (Frames::new(), Parts::default());

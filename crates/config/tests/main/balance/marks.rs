@@ -260,6 +260,7 @@ fn what_an_adapter_refuses_is_looked_up_and_explained() {
         prefixes: true,
         marks: true,
         counts: true,
+        switch: None,
     };
     let config = config(&mut Rng::new(1), true, 60);
     let mut bed = Bed::new(&config, Rng::new(1), Some(60), Some(&limits));
