@@ -154,6 +154,34 @@ fn without_a_buffer_only_the_copy_is_lost() {
     assert_eq!((yard.copies(), yard.board.copies()), ((2, 2), 2));
 }
 
+/// The buffer of a frame that a work cut to nothing is not lost, whether the frame goes on or is dropped.
+#[test]
+fn a_frame_without_bytes_keeps_its_buffer() {
+    for queue in 0..8 {
+        let mut yard = yard(8);
+        let places = Arc::clone(&yard.places);
+        let place = &places.queues[queue];
+        let mut batch = Batch::default();
+        (0..3).for_each(|number| yard.frame(&mut batch, number, To::Port(0)));
+        let lanes = batch.lanes();
+        assert_eq!(place.enqueue(0, &yard.pool, &mut batch, lanes), Lanes::NONE);
+        batch.set_len(0);
+        place.queue.dequeue(0, &mut batch);
+        [0, 1].into_iter().for_each(|lane| yard.pool.set_len(&mut batch.frames[lane], 0));
+        batch.actions[1].to = To::DROP;
+        place.queue.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+        let order = place.queue.order();
+        assert_eq!(yard.pool.held(), 2, "{order:?}: one is dropped");
+        places.ports[0].queue.dequeue(0, &mut batch);
+        let lengths: Vec<_> = batch.frames[..batch.len()].iter().map(Frame::len).collect();
+        assert_eq!(lengths, [0, 40], "{order:?}");
+        batch.lanes().for_each(|lane| batch.actions[lane].to = To::DROP);
+        let port = &places.ports[0].queue;
+        port.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+        assert_eq!(yard.pool.held(), 0, "{order:?}");
+    }
+}
+
 /// Frames that are missing in a chain count as copies and as drops with the reason of the work, once.
 #[test]
 fn what_is_missing_in_a_chain_is_counted_by_its_reason() {
