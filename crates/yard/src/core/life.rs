@@ -219,7 +219,7 @@ impl Core {
     /// Lets the work send frames of its own.
     #[inline]
     pub(super) fn speak(&mut self, now: Nanos) -> u32 {
-        if self.entry.handover != Handover::Runs {
+        if self.entry.handover != Handover::Runs || self.places.is_over() {
             return 0;
         }
         let Self { server, to_ports, .. } = self;

@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicBool;
+
 use flowyard_frame::FlowKey;
 use flowyard_queue::model::Model;
 
@@ -33,6 +35,7 @@ fn yard(buffers: usize) -> Yard {
         lists: vec![vec![1, 2], vec![0, 2], vec![0, 1], vec![2], vec![0, 1, 2]],
         copies: true,
         overloaded: Vec::new(),
+        over: AtomicBool::new(false),
     });
     let (pool, board) = (Pool::new(buffers, 64), Arc::<Board>::default());
     let to_ports = ToPorts::new(Arc::clone(&places), 0, pool.share(), Arc::clone(&board));
