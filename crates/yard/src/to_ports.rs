@@ -259,7 +259,9 @@ impl Queue for ToPorts {
             };
             left = left.without(run);
             if !refused.is_empty() {
-                return Lanes(refused.0 | left.0); // and every later lane: see the contract of `Queue::enqueue`
+                let waiting = Lanes(refused.0 | left.0); // and every later lane: see the contract of `Queue::enqueue`
+                self.pool.store_keys(from, waiting); // they wait in the queue that completes
+                return waiting;
             }
         }
         Lanes::NONE

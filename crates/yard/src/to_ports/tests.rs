@@ -157,6 +157,26 @@ fn without_a_buffer_only_the_copy_is_lost() {
     assert_eq!((yard.copies(), yard.board.copies()), ((2, 2), 2));
 }
 
+/// Frames that no queue ever carried have no keys in the pool. Those that wait for a port do.
+#[test]
+fn frames_of_a_batch_opened_at_once_keep_their_keys_when_they_wait() {
+    let mut yard = yard(256);
+    let places = Arc::clone(&yard.places);
+    let queue = &places.queues[0].queue;
+    let mut batch = Batch::default();
+    // Port 1, also of the first list, has room for two frames.
+    let ports = [1, 1, 1, 0, 2].map(To::Port);
+    for (number, to) in (1..).zip(ports.into_iter().chain([To::Ports(0), To::Port(0)])) {
+        yard.frame(&mut batch, number, to);
+    }
+    assert!(queue.open_at_once(0, batch.len()));
+    queue.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+    // `sent` compares the keys.
+    assert_eq!((yard.sent(1), yard.sent(0)), (vec![1, 2], vec![]));
+    assert_eq!(queue.flush(&yard.to_ports), 5);
+    assert_eq!((yard.sent(1), yard.sent(0), yard.sent(2)), (vec![3, 6], vec![4, 7], vec![5, 6]));
+}
+
 /// The buffer of a frame that a work cut to nothing is not lost, whether the frame goes on or is dropped.
 #[test]
 fn a_frame_without_bytes_keeps_its_buffer() {
