@@ -1,8 +1,14 @@
-use flowyard_frame::{Batch, Lanes};
+use flowyard_flow::Learn;
+use flowyard_frame::{Batch, Edit, FlowKey, Lanes, To, proto};
+use flowyard_pool::Meta;
+use flowyard_queue::Order;
+use flowyard_testkit::Build;
 
 use super::*;
 use crate::blueprint::{Blueprint, PortPlan, QueuePlan};
-use crate::port::{Received, Rx, Tx};
+use crate::core::Stage;
+use crate::counters::DropReason;
+use crate::port::{Received, Rx, Tx, refuse};
 use crate::{Parts, Work};
 
 /// The sleep depends on the time since the last frame, not on the number of ticks.
@@ -109,4 +115,118 @@ fn no_work_makes_frames_for_a_core_that_has_left() {
     assert!(outcome.is_balanced() && outcome.held == 0, "{outcome:#?}");
     assert_eq!(outcome.cores.iter().filter_map(|core| core.died.as_deref()).next(), None);
     assert_eq!(outcome.total().copies, 0, "{outcome:#?}");
+}
+
+/// Where a core dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Rx,
+    Front,
+    Learn(Stage),
+    Work,
+    Tx,
+}
+
+/// How frames leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// The work answers in front of the queues.
+    Front,
+    /// By a queue of this order.
+    Queue(Order),
+}
+
+/// A port, a work and a learner that let frames pass, but for one place, which panics with its second batch.
+#[derive(Clone, Copy)]
+struct Trap {
+    dies: Place,
+    way: Way,
+    stage: Stage,
+    batches: u32,
+}
+
+impl Trap {
+    fn pass(&mut self, place: Place, frames: usize) {
+        self.batches += u32::from(place == self.dies && frames > 0);
+        assert!(self.batches < 2, "this core was to die");
+    }
+}
+
+impl Rx for Trap {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        let [a, b] = [[10, 0, 0, 1], [10, 0, 1, 1]].map(std::net::IpAddr::from);
+        let bytes = Build::new(&FlowKey::five_tuple(proto::UDP, a, 7, b, 53)).bytes();
+        for _ in 0..8 {
+            let frame = pool.copy(&bytes, Meta { time: now, ..Meta::default() }).unwrap();
+            into.push(frame, FlowKey::ZERO).unwrap();
+        }
+        self.pass(Place::Rx, 8);
+        Received::default()
+    }
+}
+
+impl Tx for Trap {
+    /// Drops the first frame.
+    fn tx(&mut self, from: &mut Batch, lanes: Lanes, _: &Pool, _: Nanos) -> Lanes {
+        { lanes }.take(1).for_each(|lane| refuse(from, lane, DropReason::PortDown));
+        self.pass(Place::Tx, lanes.count() as usize);
+        Lanes::NONE
+    }
+}
+
+impl Work for Trap {
+    fn work(&mut self, batch: &mut Batch, _: &Pool, now: Nanos) -> Nanos {
+        batch.lanes().for_each(|lane| batch.actions[lane].to = To::Port(0));
+        self.pass(Place::Work, batch.len());
+        now
+    }
+
+    fn front(&mut self, batch: &mut Batch, lanes: Lanes, _: Nanos) -> Lanes {
+        self.pass(Place::Front, batch.len());
+        if self.way != Way::Front {
+            return Lanes::NONE;
+        }
+        { lanes }.for_each(|lane| batch.actions[lane].to = To::Port(0));
+        lanes
+    }
+}
+
+impl Learn for Trap {
+    fn observe(&mut self, _: u16, batch: &Batch, _: Lanes, _: Nanos, _: &mut Vec<Edit>) {
+        self.pass(Place::Learn(self.stage), batch.len());
+    }
+}
+
+#[test]
+fn every_frame_is_accounted_for_wherever_a_core_dies() {
+    let stages = [Stage::Rx, Stage::Work, Stage::Tx];
+    let places = [Place::Rx, Place::Front, Place::Work, Place::Tx].into_iter();
+    for dies in places.chain(stages.map(Place::Learn)) {
+        for way in [Way::Front, Way::Queue(Order::Direct), Way::Queue(Order::Atomic)] {
+            if way == Way::Front && [Place::Work, Place::Learn(Stage::Work)].contains(&dies) {
+                continue; // nothing to work on
+            }
+            let trap = |stage| Box::new(Trap { dies, way, stage, batches: 0 });
+            let mut plan = plan(1);
+            if let Way::Queue(order) = way {
+                plan.queues[0].order = order;
+            }
+            let mut parts = Parts::default();
+            parts.rx.insert(0, trap(Stage::Rx));
+            parts.tx.insert(0, trap(Stage::Rx));
+            parts.work.insert(0, trap(Stage::Rx));
+            parts.learn.extend(stages.map(|stage| (0, stage, 0, trap(stage) as _)));
+            let outcome = run(&plan, parts);
+            let total = outcome.total();
+            assert_eq!(outcome.cores[0].died.as_deref(), Some("this core was to die"));
+            assert!(outcome.is_balanced(), "{dies:?}, {way:?}: {outcome:#?}");
+            // Those that were in queues, which no other core serves.
+            let queued: u64 = outcome.queues.iter().map(|one| one.enqueued - one.completed).sum();
+            assert_eq!(outcome.held as u64, queued, "{dies:?}, {way:?}: {outcome:#?}");
+            // Otherwise the frames in hand were not received yet, or sent already.
+            let has_frames = ![Place::Rx, Place::Learn(Stage::Tx)].contains(&dies);
+            let died = total.drops.get(DropReason::CoreDied);
+            assert!(died > 0 || !has_frames, "{dies:?}, {way:?}: {total:#?}");
+        }
+    }
 }
