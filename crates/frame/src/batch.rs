@@ -76,6 +76,13 @@ impl Frame {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Whether there is no frame: the handle names no buffer and has no length. A frame that a work cut to 0 bytes still
+    /// owns its buffer.
+    #[must_use]
+    pub const fn is_absent(&self) -> bool {
+        self.buf | self.len as u32 == 0
+    }
 }
 
 /// A set of lanes, one bit each; bit 0 is lane 0. As an iterator, it yields lanes in ascending order.
@@ -243,7 +250,9 @@ mod tests {
         assert_eq!((frame.buf(), frame.off(), frame.len(), frame.is_empty()), (7, 64, 60, false));
         let none = Frame::unbacked(1500);
         assert_eq!((none.buf(), none.off(), none.len(), none.is_empty()), (0, 0, 1500, false));
-        assert!(Frame::unbacked(0).is_empty());
+        assert!(Frame::unbacked(0).is_empty() && Frame::unbacked(0).is_absent());
+        let cut = Frame { len: 0, ..frame };
+        assert!(cut.is_empty() && !cut.is_absent() && !none.is_absent());
     }
 
     /// Each function of a set of lanes beside the same function of a sorted list of lanes.

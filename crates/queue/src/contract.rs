@@ -20,7 +20,7 @@ pub enum Order {
 pub trait Queue: Send + Sync {
     /// Takes the frames of `lanes` out of `from`, with their actions, in lane order. Keys are not carried: the caller
     /// has stored them in the pool (`Pool::store_keys`). A lane that
-    /// was taken is left with an empty frame; `from` keeps its length, because lanes never move.
+    /// was taken is left without a frame; `from` keeps its length, because lanes never move.
     ///
     /// Returns the lanes that did not fit: they stay in `from`, and the caller drops (and counts) or holds
     /// them. Once a lane is refused, every later lane of the same call is refused too, so that a caller
@@ -54,7 +54,7 @@ pub trait Queue: Send + Sync {
     /// Consumer `core` has finished its open batch: `from` is the batch of [`Queue::dequeue`], with every
     /// frame in its lane, and is empty afterwards. Frames whose action is a drop are given to `dropped`, in
     /// any order, with the reason in their action; all others go to `next`, in this queue's order. A lane
-    /// whose frame is empty, because the worker sent the frame elsewhere, is done.
+    /// whose frame is absent, because the worker sent the frame elsewhere, is done.
     ///
     /// A frame that `next` refuses is held in this queue, where it takes up a part of the window, and is
     /// handed on by a later call.
@@ -133,7 +133,7 @@ pub trait Sink {
 pub(crate) fn drop_all(from: &mut Batch, dropped: &mut dyn Sink) {
     for lane in from.lanes() {
         let frame = std::mem::take(&mut from.frames[lane]);
-        if !frame.is_empty() {
+        if !frame.is_absent() {
             dropped.drop(frame, from.actions[lane].to);
         }
     }

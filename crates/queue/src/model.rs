@@ -221,7 +221,7 @@ impl Queue for Model {
         let given = open.len();
         for (lane, at) in open.into_iter().enumerate() {
             line.entries[at].state = State::Done(None);
-            if lane >= len || from.frames[lane].is_empty() {
+            if lane >= len || from.frames[lane].is_absent() {
                 continue;
             }
             let mut car = Car::take(from, lane);

@@ -132,7 +132,7 @@ impl Default for QueuePlan {
 /// The tables, in the order they are asked, and the hash of the last one.
 #[derive(Clone, Debug)]
 pub struct SteerPlan {
-    /// The Toeplitz key, 16 bytes at least; 40 for every frame that RSS hashes.
+    /// The Toeplitz key, of 40 to 256 bytes; see [`flowyard_flow::toeplitz::Toeplitz::new`].
     pub hash_key: Vec<u8>,
     /// The indirection table before it is repeated to `spread_entries`; empty is every queue.
     pub spread: Vec<To>,

@@ -298,6 +298,7 @@ fn places(
         lists: plan.port_lists.clone(),
         copies: scheduler.copies(),
         overloaded: (0..plan.cores).map(|_| AtomicBool::new(false)).collect(),
+        over: AtomicBool::new(false),
     };
     Ok((places, service))
 }

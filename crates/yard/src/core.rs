@@ -136,6 +136,7 @@ impl Core {
         let (port, rx) = &mut entry.ports[at];
         let got = rx.rx(&mut entry.batch, pool, now);
         let came = counters.receive(&got, entry.batch.len());
+        entry.waiting = entry.batch.lanes(); // counted in: if the core dies, they are counted as dropped
         observers.received(*port, &got, entry.batch.len());
         counters.rx_bytes += entry.identify(pool, at);
         observers.stage(Span::Parse, entry.batch.len());
@@ -211,8 +212,8 @@ impl Core {
         if done > now {
             return 0;
         }
-        self.server.open = None;
         self.complete(queue, now);
+        self.server.open = None;
         1
     }
 

@@ -12,10 +12,10 @@
 //! A list of ports is not a place: a frame that leaves by a list enters the tx queue of each of its
 //! ports, as a copy. See [`crate::ToPorts`].
 //!
-//! Thread-safety: immutable except for the queues, which any core may use, and a flag that each core writes.
+//! Thread-safety: immutable except for the queues, which any core may use, and flags that each core writes.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
 
 use flowyard_flow::Tails;
 use flowyard_frame::{Batch, Lanes, To};
@@ -81,6 +81,8 @@ pub struct Places {
     pub copies: bool,
     /// By core: whether its ports have more frames than it can take.
     pub overloaded: Vec<AtomicBool>,
+    /// Whether the engine was found drained at its end: no work makes frames any more.
+    pub over: AtomicBool,
 }
 
 impl Places {
@@ -108,6 +110,20 @@ impl Places {
         {
             flag.store(is_overloaded, Relaxed);
         }
+    }
+
+    /// Whether the engine is over, so that no work makes frames any more.
+    #[must_use]
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Ends the engine. The frames that works have made although it is over are on the boards for a caller that reads them
+    /// afterwards: see [`crate::ToPorts`].
+    pub(crate) fn end(&self) {
+        self.over.store(true, Relaxed);
+        fence(SeqCst);
     }
 
     /// The ports of list `list`; empty if there is no such list.

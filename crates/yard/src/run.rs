@@ -10,6 +10,9 @@
 //! equal late but never early: every frame that is counted in is counted out once, and a copy is
 //! published before it can leave.
 //!
+//! Works may make frames at any time, also for a port whose core has left its loop. The first core that finds the engine
+//! drained therefore ends it: works make no frames any more, and each core leaves when it finds the engine drained after that.
+//!
 //! If the work of a core panics, the core ends: the frames that it had are dropped and counted, the
 //! other cores continue, and the outcome names the core. Frames that only this core could have taken
 //! are then held.
@@ -68,6 +71,7 @@ pub struct Running {
 /// What the threads of the cores share.
 struct Shared {
     boards: Vec<Arc<Board>>,
+    places: Arc<Places>,
     /// Number of cores whose ports will receive no more.
     ended: AtomicUsize,
     /// Number of cores that died.
@@ -98,6 +102,7 @@ impl Yard {
         let Self { cores, places, mail, pool, counters, pin, idle, elephants, control } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
+            places: Arc::clone(&places),
             ended: AtomicUsize::new(0),
             died: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -387,7 +392,12 @@ impl Shared {
         if self.ended.load(Ordering::Acquire) < self.boards.len() {
             return false;
         }
-        are_drained(&self.boards) || self.gives_up(quiet)
+        let may_end = || are_drained(&self.boards) || self.gives_up(quiet);
+        if !may_end() {
+            return false;
+        }
+        self.places.end();
+        may_end() // unless a work has made a frame meanwhile
     }
 
     /// Whether a core that has been idle for `quiet` nanoseconds waits for a core that died.
@@ -415,19 +425,4 @@ fn nap(quiet_for: Nanos) -> Nanos {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The sleep depends on the time since the last frame, not on the number of ticks.
-    #[test]
-    fn an_idle_core_sleeps_for_longer_the_longer_it_is_idle() {
-        assert_eq!([0, 100_000, 800_000].map(nap), [20_000, 20_000, 100_000]);
-        assert_eq!([8_000_000, u64::MAX].map(nap), [1_000_000, 1_000_000]);
-        // Wake-ups in a second without frames: below a third of those with naps of 250 us.
-        let (mut time, mut wakes) = (0, 0);
-        while time < 1_000_000_000 {
-            (time, wakes) = (time + nap(time), wakes + 1);
-        }
-        assert!(wakes < 1100, "{wakes}");
-    }
-}
+mod tests;

@@ -14,9 +14,11 @@
 //! Invariants: per port, frames enter its tx queue in lane order, and after a refusal no frame of the call
 //! enters; every action of the lanes is an existing port or a list of existing ports (the core checks this
 //! before completion, so that a frame that cannot leave never blocks others). A copy is published on the
-//! core's board before it can leave.
+//! core's board before it can leave. A frame that a work makes is published there before this looks whether the
+//! engine is over: either it does not enter, or the core that ended the engine finds it on the board.
 //! Thread-safety: each core has its own; the lock inside is never contended.
 
+use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
@@ -75,13 +77,19 @@ impl ToPorts {
     }
 
     /// Sends a new frame with these bytes to `port`, counted as a copy. Returns whether there was a buffer and
-    /// capacity.
+    /// capacity, and the engine is not over.
     pub(crate) fn send(&self, port: u16, bytes: &[u8], now: Nanos) -> bool {
         let mut copier = self.copier();
         let Some(place) = self.places.ports.get(usize::from(port)) else { return false };
         let meta =
             Meta { time: now, wire_len: bytes.len() as u32, in_port: MADE, ..Meta::default() };
         let Ok(frame) = copier.pool.copy(bytes, meta) else { return false };
+        copier.count(1);
+        fence(SeqCst); // between the count and the look at the flag, as between the flag and the look at the boards
+        if self.places.is_over() {
+            copier.take_back(frame);
+            return false;
+        }
         copier.enter(place, port, frame, FlowKey::ZERO, Action::queue(0))
     }
 
@@ -136,6 +144,13 @@ impl Copier {
 
     fn count(&mut self, copies: u64) {
         self.copies += copies;
+        self.board.show_copies(self.copies);
+    }
+
+    /// A copy that was counted cannot leave, at least not now.
+    fn take_back(&mut self, frame: Frame) {
+        self.pool.put(frame);
+        self.copies -= 1;
         self.board.show_copies(self.copies);
     }
 
@@ -199,12 +214,12 @@ impl Copier {
             self.fail(DropReason::NoBuffer);
             return true;
         };
-        self.copies -= 1;
         let key = self.pool.key(from, lane);
         self.enter(place, port, copy, key, from.actions[lane])
     }
 
-    /// Sends a separate frame to a port, counted as a copy; returns it if it does not fit.
+    /// Sends a separate frame, which the caller has counted as a copy, to a port. Returns whether it fits; otherwise it is
+    /// not counted any more.
     fn enter(
         &mut self,
         place: &Place,
@@ -213,12 +228,8 @@ impl Copier {
         key: FlowKey,
         action: Action,
     ) -> bool {
-        self.count(1);
         let Some(frame) = self.enqueue(place, port, frame, key, action) else { return true };
-        // The copy is made again later, because it has no place to wait in.
-        self.pool.put(frame);
-        self.copies -= 1;
-        self.board.show_copies(self.copies);
+        self.take_back(frame); // it is made again later, because it has no place to wait in
         false
     }
 }
@@ -248,7 +259,9 @@ impl Queue for ToPorts {
             };
             left = left.without(run);
             if !refused.is_empty() {
-                return Lanes(refused.0 | left.0); // and every later lane: see the contract of `Queue::enqueue`
+                let waiting = Lanes(refused.0 | left.0); // and every later lane: see the contract of `Queue::enqueue`
+                self.pool.store_keys(from, waiting); // they wait in the queue that completes
+                return waiting;
             }
         }
         Lanes::NONE

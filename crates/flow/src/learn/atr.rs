@@ -16,6 +16,10 @@
 //! evicted before others, and is deleted after a second. RST deletes the entry at once. Fragments
 //! and frames other than TCP (and UDP, if enabled) are not learnt from.
 //!
+//! Each core that transmits has its own learner. When one learner deletes a flow that another has
+//! learnt since, the `Del` removes the other's entry; therefore a flow that is still sampled is put
+//! again after a quarter of the idle time.
+//!
 //! Invariants: at most `entries` keys are in the table; a key is deleted by an edit before its entry
 //! is reused; no allocation after `new` except in the caller's `edits`.
 
@@ -50,6 +54,8 @@ impl Default for Settings {
 const LINGER: Nanos = 1_000_000_000;
 /// How many entries are checked for idleness with each batch observed.
 const LOOKS: usize = 4;
+/// A flow that is still sampled is put again after `idle / RENEW`.
+const RENEW: Nanos = 4;
 
 /// What is known about a flow.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,8 @@ struct Known {
     closing: bool,
     /// The time of the last sample.
     last: Nanos,
+    /// The time of the last `Put`.
+    put: Nanos,
 }
 
 /// Learns from transmitted frames which core a flow belongs to.
@@ -138,18 +146,21 @@ impl Atr {
     }
 
     fn learn(&mut self, core: u16, key: FlowKey, syn: bool, now: Nanos, edits: &mut Vec<Edit>) {
-        let known = Known { core, closing: false, last: now };
+        let new = Known { core, closing: false, last: now, put: now };
         let put = Edit::Put(key, Action::queue(core));
         if let Some(entry) = self.flows.get_mut(&key) {
-            if entry.known.closing && !syn {
+            let known = &mut entry.known;
+            if known.closing && !syn {
                 return; // a late frame of a closed flow; only a SYN reopens it
             }
-            let before = std::mem::replace(&mut entry.known, known);
             entry.sampled = true;
-            if before.core != core {
+            if known.core != core || now.saturating_sub(known.put) > self.settings.idle / RENEW {
+                *known = new;
                 edits.push(put);
+            } else {
+                *known = Known { put: known.put, ..new };
             }
-        } else if self.flows.add(key, known, edits) {
+        } else if self.flows.add(key, new, edits) {
             edits.push(put); // otherwise the indirection table goes on answering
         }
     }

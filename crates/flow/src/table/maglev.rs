@@ -80,7 +80,7 @@ impl Maglev {
         if choices.len() > 1 << 16 {
             return Err(BadMaglev::Choices { choices: choices.len() });
         }
-        let mut turns: Vec<Turns> = (0..)
+        let mut turns: Vec<Turns> = (0..=u16::MAX)
             .zip(choices)
             .map(|(index, choice)| Turns::new(index, choice, entries, seed))
             .collect();

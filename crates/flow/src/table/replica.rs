@@ -11,15 +11,19 @@
 //! transposition table implementation for parallel search", ICGA Journal 25(1), 2002). A new end changes only the second
 //! number, so an entry that is extended is found at any time.
 //!
+//! The end is a time modulo 2^24 seconds: 97 days after it was reached, it would be in the future again. A thread that
+//! stores an entry therefore removes all entries whose end was reached, every 12 days, and 97 days after it was done last
+//! no entry is found.
+//!
 //! Hashes must be keyed with a secret, so that nobody who sends packets can choose equal ones.
 //!
 //! Invariants: a value that is found was stored for this hash; nothing is allocated after `new`.
 //! Thread-safety: any thread may read; threads that write exclude each other by a lock.
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use flowyard_frame::Nanos;
@@ -31,6 +35,8 @@ const WAYS: usize = if cfg!(loom) { 1 } else { 4 };
 /// Bits of the end.
 const END_BITS: u32 = 24;
 const ENDS: u64 = (1 << END_BITS) - 1;
+/// Seconds after which the entries whose end was reached are removed.
+const SWEEP: u32 = Replica::LONGEST / 8;
 
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -41,6 +47,8 @@ struct Set([(AtomicU64, AtomicU64); WAYS]);
 pub struct Replica {
     sets: Box<[Set]>,
     key: u64,
+    /// The time in seconds when the entries whose end was reached were removed last.
+    swept: AtomicU32,
     /// Excludes other writers. The number of entries that were replaced before their end.
     evicted: Mutex<u64>,
 }
@@ -55,7 +63,12 @@ impl Replica {
     #[must_use]
     pub fn new(entries: usize, key: u64) -> Self {
         let sets = Self::sets(entries);
-        Self { sets: (0..sets).map(|_| Set::default()).collect(), key, evicted: Mutex::new(0) }
+        Self {
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            key,
+            swept: AtomicU32::new(0),
+            evicted: Mutex::new(0),
+        }
     }
 
     /// Memory in bytes of a table for this number of entries.
@@ -74,6 +87,7 @@ impl Replica {
     pub fn put(&self, hash: u64, value: u64, now: Nanos, lifetime: u32) {
         let now = seconds(now);
         let mut evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sweep(now);
         let lifetime = lifetime.clamp(1, Self::LONGEST - 1);
         let end = u64::from(now.wrapping_add(lifetime)) & ENDS;
         let word = (value & Self::MOST) << END_BITS | end;
@@ -117,13 +131,16 @@ impl Replica {
             self.places(hash).map(|(check, word)| (check.load(Relaxed), word.load(Relaxed)));
         let mut found = words.filter(|(check, word)| *word != 0 && *check == hash ^ *word & !ENDS);
         let (_, word) = found.next()?;
-        (rest(word, now) > 0).then_some(word >> END_BITS)
+        (rest(word, now) > 0 && self.is_swept(now, Self::LONGEST)).then_some(word >> END_BITS)
     }
 
     /// The number of entries whose end was not reached at the time `now`. Reads the whole table.
     #[must_use]
     pub fn len(&self, now: Nanos) -> usize {
         let now = seconds(now);
+        if !self.is_swept(now, Self::LONGEST) {
+            return 0;
+        }
         let words = self.sets.iter().flat_map(|set| &set.0).map(|(_, word)| word.load(Relaxed));
         words.filter(|&word| word != 0 && rest(word, now) > 0).count()
     }
@@ -132,6 +149,28 @@ impl Replica {
     #[must_use]
     pub fn evicted(&self) -> u64 {
         *self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the entries whose end was reached were removed in the `seconds` before `now`.
+    fn is_swept(&self, now: u32, seconds: u32) -> bool {
+        // With a sign, because another thread may have read the clock later.
+        (now.wrapping_sub(self.swept.load(Relaxed)) as i32) < seconds as i32
+    }
+
+    /// Removes the entries whose end was reached, if that was not done for long. The caller holds the lock.
+    fn sweep(&self, now: u32) {
+        if self.is_swept(now, SWEEP) {
+            return;
+        }
+        // All ends are later than the last sweep: if that was less than `LONGEST` seconds ago, none of them seems to be ahead
+        // although it was reached.
+        let is_valid = self.is_swept(now, Self::LONGEST);
+        for (_, word) in self.sets.iter().flat_map(|set| &set.0) {
+            if !is_valid || rest(word.load(Relaxed), now) == 0 {
+                word.store(0, Relaxed);
+            }
+        }
+        self.swept.store(now, Relaxed);
     }
 
     /// The sets in which an entry can be.

@@ -179,7 +179,7 @@ impl<D: Device> EventQueue<D> {
         (core, from): (u16, &Batch),
         lane: usize,
     ) -> Option<(u8, &State)> {
-        let is_there = lane < from.len() && !from.frames[lane].is_empty();
+        let is_there = lane < from.len() && !from.frames[lane].is_absent();
         if !is_there || from.actions[lane].to.is_end() {
             return None;
         }
@@ -217,7 +217,7 @@ impl<D: Device> EventQueue<D> {
                     pending.push_back(Event { payload, flow, queue, op: Op::Forward });
                 }
                 None => {
-                    if !frame.is_empty() {
+                    if !frame.is_absent() {
                         dropped.drop(frame, from.actions[lane].to);
                     }
                     pending.push_back(self.release_one());

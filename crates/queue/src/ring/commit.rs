@@ -151,12 +151,12 @@ impl Ring {
 fn take_drops(len: usize, from: &mut Batch, dropped: &mut dyn Sink) -> Lanes {
     let mut onward = 0;
     for lane in 0..from.len().min(len) {
-        let goes = !from.actions[lane].to.is_end() && !from.frames[lane].is_empty();
+        let goes = !from.actions[lane].to.is_end() && !from.frames[lane].is_absent();
         onward |= u32::from(goes) << lane;
     }
     for lane in from.lanes().without(Lanes(onward)) {
         let frame = std::mem::take(&mut from.frames[lane]);
-        if !frame.is_empty() {
+        if !frame.is_absent() {
             dropped.drop(frame, from.actions[lane].to);
         }
     }

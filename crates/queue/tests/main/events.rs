@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use flowyard_frame::{Batch, FlowKey, LANES, Lanes, To};
+use flowyard_frame::{Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::dlb::Limits;
 use flowyard_queue::events::{Layout, make};
 use flowyard_queue::{Open, Order, Queue, Queues, Sink, Wanted};
@@ -287,6 +287,33 @@ fn the_frames_of_a_dead_core_are_released() {
 }
 
 /// Core 1 dies while the ports of all cores always have events. Core 0 takes its port over, and serves both in turn.
+/// A frame whose bytes a worker removed still names a buffer: it goes on, or it is dropped.
+#[test]
+#[expect(unsafe_code, reason = "a frame without a pool")]
+fn a_frame_without_bytes_is_not_lost() {
+    let made = twin(Order::Ordered, (64, 256), 1, 0);
+    let run = || (0..CORES).for_each(|core| _ = made.service.as_ref().unwrap().run(core));
+    let (direct, tx) = (&made.queues[1], Ports(&made.queues[2..]));
+    let mut batch = Batch::default();
+    (0..2).for_each(|number| assert!(batch.push(frame(number, 1), FlowKey::ZERO).is_ok()));
+    assert_eq!(direct.enqueue_from(0, &mut batch, Lanes::first(2)), Lanes::NONE);
+    batch.set_len(0);
+    run();
+    direct.dequeue(1, &mut batch);
+    assert_eq!(batch.len(), 2);
+    for lane in batch.lanes() {
+        // SAFETY: no pool has these buffers, and nothing reads them.
+        batch.frames[lane] = unsafe { Frame::from_raw_parts(1 + lane as u32, 64, 0) };
+        batch.actions[lane].to = [To::Port(0), To::DROP][lane];
+    }
+    let mut pile = Pile::default();
+    direct.complete(1, &mut batch, &tx, &mut pile);
+    assert_eq!(pile.0.iter().map(|(frame, _)| frame.buf()).collect::<Vec<_>>(), [2]);
+    run();
+    made.queues[2].dequeue(0, &mut batch);
+    assert_eq!((batch.len(), batch.frames[0].buf()), (1, 1));
+}
+
 #[test]
 fn the_port_of_a_dead_core_is_served_under_full_load() {
     // An ordered queue is to be full by the limit of a port, not by its window.

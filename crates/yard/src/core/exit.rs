@@ -18,7 +18,7 @@ use flowyard_queue::{Order, Sink};
 
 use super::Core;
 use super::observe::Observers;
-use super::parts::{Bin, Exit, Learner, Stage, clear, count_sent, learn};
+use super::parts::{Bin, Exit, Learner, Sent, Stage, clear, learn};
 use crate::places::Place;
 use crate::stages::Span;
 
@@ -57,7 +57,9 @@ impl Core {
         let later = tx.tx(batch, *left, pool, now);
         let taken = left.without(later);
         *left = later;
-        let sent = count_sent(batch, taken, counters);
+        let sent = Sent::of(batch, taken);
+        sent.count(counters);
+        let sent = sent.lanes;
         sent.for_each(|lane| batch.actions[lane].to = To::SENT);
         observers.sent(*port, batch, taken, sent);
         learn(learners, Stage::Tx, batch, sent, now);
@@ -99,9 +101,11 @@ impl Core {
         }
         load_keys(batch, observers, learners, pool);
         let taken = lanes.without(tx.tx(batch, lanes, pool, now));
-        let sent = count_sent(batch, taken, counters);
-        observers.sent(number, batch, taken, sent);
-        learn(learners, Stage::Tx, batch, sent, now);
+        let sent = Sent::of(batch, taken);
+        observers.sent(number, batch, taken, sent.lanes);
+        learn(learners, Stage::Tx, batch, sent.lanes, now);
+        sent.count(counters);
+        let sent = sent.lanes;
         if sent == batch.lanes() {
             pool.put_batch(batch);
         } else {
@@ -133,9 +137,11 @@ impl Core {
             return 0;
         }
         let taken = lanes.without(exit.tx.tx(batch, lanes, pool, now));
-        let sent = count_sent(batch, taken, counters);
-        observers.sent(number, batch, taken, sent);
-        learn(learners, Stage::Tx, batch, sent, now);
+        let sent = Sent::of(batch, taken);
+        observers.sent(number, batch, taken, sent.lanes);
+        learn(learners, Stage::Tx, batch, sent.lanes, now);
+        sent.count(counters);
+        let sent = sent.lanes;
         entry.waiting = lanes.without(taken);
         if sent == batch.lanes() {
             pool.put_batch(batch);

@@ -8,7 +8,7 @@ use flowyard_flow::table::marked::Named;
 use flowyard_flow::table::{Marked, Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
-use super::parts::{Bin, Handover, LEARNT, MARKED, PROMOTED, RULES, USER, order_behind};
+use super::parts::{Bin, Handover, LEARNT, MARKED, PROMOTED, RULES, USER, clear, order_behind};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
@@ -144,14 +144,17 @@ impl Core {
     pub fn release(&mut self) {
         self.stop();
         let Self { entry, server, exits, pool, counters, places, observers, .. } = self;
-        counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
-        observers.dropped_for(&entry.batch, entry.waiting, DropReason::CoreDied, To::DROP);
+        // In the middle of an enqueue, some of the lanes that waited are in their places already.
+        let is_here = |lane: &usize| !entry.batch.frames[*lane].is_absent();
+        let lost = entry.waiting.filter(is_here).fold(Lanes::NONE, Lanes::with);
         entry.waiting = Lanes::NONE;
+        counters.drops.add(DropReason::CoreDied.code(), lost.count().into());
+        observers.dropped_for(&entry.batch, lost, DropReason::CoreDied, To::DROP);
         for frame in entry.hold.drain() {
             counters.drops.add(DropReason::CoreDied.code(), 1);
             pool.put(frame);
         }
-        entry.batch.drain().for_each(|frame| pool.put(frame));
+        clear(&mut entry.batch, pool); // and frames of which a port that panicked has not told
         if let Some(settle) = &mut entry.settle {
             settle.enqueued(&**places);
         }
@@ -168,7 +171,8 @@ impl Core {
             observers.dropped_for(batch, lost, DropReason::CoreDied, To::DROP);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
-            batch.drain().for_each(|frame| pool.put_all(frame));
+            batch.frames.iter_mut().for_each(|frame| pool.put_all(std::mem::take(frame)));
+            batch.set_len(0);
         }
         if let Some(service) = &server.service {
             service.lose(self.id);
@@ -219,7 +223,7 @@ impl Core {
     /// Lets the work send frames of its own.
     #[inline]
     pub(super) fn speak(&mut self, now: Nanos) -> u32 {
-        if self.entry.handover != Handover::Runs {
+        if self.entry.handover != Handover::Runs || self.places.is_over() {
             return 0;
         }
         let Self { server, to_ports, .. } = self;

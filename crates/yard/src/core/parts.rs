@@ -338,12 +338,11 @@ impl Sink for Bin<'_> {
 /// Empties a batch whose frames have all been handed on.
 #[inline]
 pub(super) fn clear(batch: &mut Batch, pool: &mut Pool) {
-    // One look at all, without a branch a lane; if a frame were left, it would not be lost.
-    if batch.frames.iter().fold(0, |left, frame| left | frame.buf()) == 0 {
-        batch.set_len(0);
-    } else {
-        batch.drain().for_each(|frame| pool.put(frame));
+    // One look at all, without a branch a lane; if a frame were left, in whatever lane, it would not be lost.
+    if batch.frames.iter().fold(0, |left, frame| left | frame.buf()) != 0 {
+        batch.frames.iter_mut().for_each(|frame| pool.put(std::mem::take(frame)));
     }
+    batch.set_len(0);
 }
 
 /// learn: edits that the learners of `stage` make of these lanes wait for the end of the tick.
@@ -360,24 +359,39 @@ pub(super) fn learn(
     }
 }
 
-/// Counts and returns the lanes of `taken` that a port transmitted. The others keep the reason that the port gave.
-#[inline]
-pub(super) fn count_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
-    let (mut sent, mut bytes) = (Lanes::NONE, 0);
-    taken.each(|lane| {
-        if !batch.actions[lane].to.is_drop() {
-            sent = sent.with(lane);
-            bytes += batch.frames[lane].len();
+/// Frames that a port transmitted.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) lanes: Lanes,
+    bytes: usize,
+}
+
+impl Sent {
+    /// The lanes of `taken` that a port transmitted. The others keep the reason that the port gave.
+    #[inline]
+    pub(super) fn of(batch: &mut Batch, taken: Lanes) -> Self {
+        let (mut lanes, mut bytes) = (Lanes::NONE, 0);
+        taken.each(|lane| {
+            if !batch.actions[lane].to.is_drop() {
+                lanes = lanes.with(lane);
+                bytes += batch.frames[lane].len();
+            }
+        });
+        for lane in taken.without(lanes) {
+            if batch.actions[lane].to == To::DROP {
+                refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
+            }
         }
-    });
-    for lane in taken.without(sent) {
-        if batch.actions[lane].to == To::DROP {
-            refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
-        }
+        Self { lanes, bytes }
     }
-    counters.tx_frames += u64::from(sent.count());
-    counters.tx_bytes += bytes as u64;
-    sent
+
+    /// Counts them. If the core dies, they are counted as dropped for as long as their batch has them and nothing says
+    /// that they were sent.
+    #[inline]
+    pub(super) fn count(self, counters: &mut Counters) {
+        counters.tx_frames += u64::from(self.lanes.count());
+        counters.tx_bytes += self.bytes as u64;
+    }
 }
 
 #[cfg(test)]

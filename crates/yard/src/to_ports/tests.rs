@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicBool;
+
 use flowyard_frame::FlowKey;
 use flowyard_queue::model::Model;
 
@@ -33,6 +35,7 @@ fn yard(buffers: usize) -> Yard {
         lists: vec![vec![1, 2], vec![0, 2], vec![0, 1], vec![2], vec![0, 1, 2]],
         copies: true,
         overloaded: Vec::new(),
+        over: AtomicBool::new(false),
     });
     let (pool, board) = (Pool::new(buffers, 64), Arc::<Board>::default());
     let to_ports = ToPorts::new(Arc::clone(&places), 0, pool.share(), Arc::clone(&board));
@@ -152,6 +155,54 @@ fn without_a_buffer_only_the_copy_is_lost() {
     assert_eq!(yard.to_ports.enqueue(&mut batch, lanes), Lanes::NONE);
     assert_eq!((yard.sent(0), yard.sent(2)), (vec![], vec![1, 2]));
     assert_eq!((yard.copies(), yard.board.copies()), ((2, 2), 2));
+}
+
+/// Frames that no queue ever carried have no keys in the pool. Those that wait for a port do.
+#[test]
+fn frames_of_a_batch_opened_at_once_keep_their_keys_when_they_wait() {
+    let mut yard = yard(256);
+    let places = Arc::clone(&yard.places);
+    let queue = &places.queues[0].queue;
+    let mut batch = Batch::default();
+    // Port 1, also of the first list, has room for two frames.
+    let ports = [1, 1, 1, 0, 2].map(To::Port);
+    for (number, to) in (1..).zip(ports.into_iter().chain([To::Ports(0), To::Port(0)])) {
+        yard.frame(&mut batch, number, to);
+    }
+    assert!(queue.open_at_once(0, batch.len()));
+    queue.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+    // `sent` compares the keys.
+    assert_eq!((yard.sent(1), yard.sent(0)), (vec![1, 2], vec![]));
+    assert_eq!(queue.flush(&yard.to_ports), 5);
+    assert_eq!((yard.sent(1), yard.sent(0), yard.sent(2)), (vec![3, 6], vec![4, 7], vec![5, 6]));
+}
+
+/// The buffer of a frame that a work cut to nothing is not lost, whether the frame goes on or is dropped.
+#[test]
+fn a_frame_without_bytes_keeps_its_buffer() {
+    for queue in 0..8 {
+        let mut yard = yard(8);
+        let places = Arc::clone(&yard.places);
+        let place = &places.queues[queue];
+        let mut batch = Batch::default();
+        (0..3).for_each(|number| yard.frame(&mut batch, number, To::Port(0)));
+        let lanes = batch.lanes();
+        assert_eq!(place.enqueue(0, &yard.pool, &mut batch, lanes), Lanes::NONE);
+        batch.set_len(0);
+        place.queue.dequeue(0, &mut batch);
+        [0, 1].into_iter().for_each(|lane| yard.pool.set_len(&mut batch.frames[lane], 0));
+        batch.actions[1].to = To::DROP;
+        place.queue.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+        let order = place.queue.order();
+        assert_eq!(yard.pool.held(), 2, "{order:?}: one is dropped");
+        places.ports[0].queue.dequeue(0, &mut batch);
+        let lengths: Vec<_> = batch.frames[..batch.len()].iter().map(Frame::len).collect();
+        assert_eq!(lengths, [0, 40], "{order:?}");
+        batch.lanes().for_each(|lane| batch.actions[lane].to = To::DROP);
+        let port = &places.ports[0].queue;
+        port.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+        assert_eq!(yard.pool.held(), 0, "{order:?}");
+    }
 }
 
 /// Frames that are missing in a chain count as copies and as drops with the reason of the work, once.

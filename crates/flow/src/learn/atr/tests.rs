@@ -142,6 +142,33 @@ proptest! {
     }
 }
 
+/// Two cores teach one table. The flow has moved from core 0 to core 1, and core 0 forgets it.
+#[test]
+fn a_flow_that_another_core_deletes_is_put_again() {
+    let (mut old, mut new) = (atr(8, 1), atr(8, 1));
+    let mut table = HashMap::new();
+    let mut apply = |edits: Vec<Edit>| {
+        for edit in edits {
+            match edit {
+                Edit::Put(key, action) => drop(table.insert(key, action)),
+                Edit::Del(key) => drop(table.remove(&key)),
+            }
+        }
+        table.get(&received(1)).copied()
+    };
+    let ack = frame(1, FlowKey::ACK);
+    apply(edits(&mut old, 0, &ack, 0));
+    for second in 1..=30 {
+        apply(edits(&mut new, 1, &ack, second * SECOND));
+    }
+    let mut idle = Vec::new();
+    old.expire(8, 31 * SECOND, &mut idle);
+    assert_eq!(apply(idle), None, "a deletion names a key, and not the learner that put it");
+    let back = (31..=60)
+        .find(|second| apply(edits(&mut new, 1, &ack, second * SECOND)) == Some(Action::queue(1)));
+    assert!(back.is_some_and(|second| second <= 38), "after a quarter of the idle time: {back:?}");
+}
+
 /// A sweep over all entries for one frame would stop a core with a large table.
 #[test]
 fn an_eviction_inspects_a_fixed_number_of_entries() {

@@ -163,3 +163,14 @@ fn errors_name_the_cause() {
     assert_eq!(Maglev::new(&[], 7, 0).unwrap().get(u64::MAX), None);
     assert_eq!(Maglev::new(&twice[..1], 7, 0).unwrap().get(u64::MAX), Some(0));
 }
+
+/// The index of the last choice is the largest number that an entry can hold.
+#[test]
+fn a_table_takes_as_many_choices_as_an_entry_has_values() {
+    let names: Vec<String> = (0..=1 << 16).map(|number| format!("{number}")).collect();
+    let all: Vec<_> = names.iter().map(|name| Choice { name, weight: 1 }).collect();
+    let table = Maglev::new(&all[..1 << 16], Maglev::ENTRIES, 0).unwrap();
+    assert!(table.entries().contains(&u16::MAX));
+    let error = Maglev::new(&all, Maglev::ENTRIES, 0).unwrap_err();
+    assert_eq!(error, BadMaglev::Choices { choices: 65_537 });
+}

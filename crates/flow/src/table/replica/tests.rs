@@ -78,6 +78,32 @@ fn an_entry_stays_no_longer_than_97_days() {
     assert_eq!(table.get(1, Nanos::from(Replica::LONGEST - 1) * SECOND), None);
 }
 
+/// Ends are times modulo 194 days, so an end that was reached must not become one in the future.
+#[test]
+fn an_entry_that_ended_does_not_come_back() {
+    let day = 86_400 * SECOND;
+    for others_every in [1, 11, 60, 1000] {
+        let table = Replica::new(64, 0);
+        table.put(1, 1, 0, 10);
+        for now in 1..=1000 {
+            if now % others_every == 0 {
+                table.put(2, 2, now * day, 90_000);
+            }
+            assert_eq!(
+                table.get(1, now * day),
+                None,
+                "after {now} days, others every {others_every}"
+            );
+            let lives = usize::from(now % others_every <= 1 && now >= others_every);
+            assert_eq!(
+                table.len(now * day),
+                lives,
+                "after {now} days, others every {others_every}"
+            );
+        }
+    }
+}
+
 /// With as many entries as the table is for, nearly all are found.
 #[test]
 fn a_table_holds_the_entries_that_it_is_for() {
