@@ -149,11 +149,8 @@ impl Balance {
     /// Lets connections expire although no packets come here.
     fn expire_ahead(&self, now: Nanos) {
         let Some(mut conns) = self.table(self.core) else { return };
-        conns.advance(now, BUDGET, self.plan.seed(), &mut |conn| {
-            if let Some(target) = self.plan.target(conn.backend) {
-                super::ways::count(target, false);
-            }
-        });
+        let plan = &*self.plan;
+        conns.advance(now, BUDGET, plan.seed(), &mut |conn| super::ways::uncount(plan, conn));
     }
 
     fn sweep(&mut self, now: Nanos) {

@@ -36,13 +36,8 @@ impl Balance {
         }
         let Some(mut conns) = self.table(self.core) else { return lanes };
         let plan = &*self.plan;
-        let mut gone = |conn: &Conn| {
-            if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
-                count(target, false);
-            }
-        };
         conns.begin();
-        conns.advance(now, BUDGET, seed, &mut gone);
+        conns.advance(now, BUDGET, seed, &mut |conn| uncount(plan, conn));
         let marked = conns.find_marked(batch, &seen.keys, lanes, now, &mut seen.slots);
         let rest = lanes.without(marked);
         let mut missed = conns.find_batch(&seen.keys, &seen.hashes, rest, now, &mut seen.slots);
@@ -301,6 +296,13 @@ fn stays(plan: &Plan, backend: u32) -> bool {
 /// Whether packets of another core's connection may use a lease: it stays until it expires.
 fn is_leased((state, seen): (State, Progress)) -> bool {
     seen.is_established && matches!(state, State::Open | State::Datagrams)
+}
+
+/// A connection has expired. If another core has an entry of it, that one is counted.
+pub(super) fn uncount(plan: &Plan, conn: &Conn) {
+    if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
+        count(target, false);
+    }
 }
 
 /// Counts a connection that was entered or removed.
