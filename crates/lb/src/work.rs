@@ -172,6 +172,7 @@ impl Work for Balance {
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.expire(now);
         self.look_ahead(now);
         if !self.speaks {
             return 0;
