@@ -138,7 +138,7 @@ impl Work for Balance {
                 self.came_out(batch, lane, bytes);
                 continue;
             } else if key.fragment() == Frag::Later {
-                match self.fragments.get(pool.bytes(&batch.frames[lane]), &key) {
+                match self.fragments.get(pool.bytes(&batch.frames[lane]), &key, now) {
                     Some((way, hash)) => self.forward(batch, lane, pool, way, hash),
                     None => refuse(batch, lane, DropReason::Fragment),
                 }

@@ -51,7 +51,7 @@ impl Balance {
             return self.answer_with((batch, lane), pool, Wrong::Expired, why);
         }
         if key.fragment() == Frag::First {
-            self.fragments.put(&packet, &key, (way, hash));
+            self.fragments.put(&packet, &key, (way, hash), self.now);
         }
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
             packet.clamp_mss(mss);
