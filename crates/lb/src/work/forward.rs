@@ -83,6 +83,7 @@ impl Balance {
                 let Some(addr) = self.local_of(&way, key.is_ipv6()) else {
                     return refuse(batch, lane, DropReason::NoConnection);
                 };
+                self.renumber(&mut packet, &key);
                 packet.translate(Side::Dst, target.addr, target.port)
                     && packet.translate(Side::Src, addr, Some(way.local.port))
             }
@@ -98,6 +99,16 @@ impl Balance {
             return refuse(batch, lane, DropReason::Fragment);
         }
         self.send(batch, lane, pool, target);
+    }
+
+    /// Gives a fragment whose source becomes a local address an identification that fragments of other clients do not have.
+    #[inline]
+    fn renumber(&self, packet: &mut Packet<'_>, key: &FlowKey) {
+        if key.fragment() != Frag::No
+            && let Some(id) = self.fragments.new_id(packet, key, self.now)
+        {
+            packet.set_id(id);
+        }
     }
 
     /// Changes a segment of a client so that the backend learns the client's address.

@@ -27,6 +27,8 @@ struct Entry<T> {
     id: u32,
     /// When the first fragment came.
     at: Nanos,
+    /// The identification towards a backend that sees other addresses.
+    new_id: u16,
     found: T,
 }
 
@@ -34,28 +36,42 @@ struct Entry<T> {
 pub(super) struct Fragments<T> {
     entries: Box<[Option<Entry<T>>]>,
     key: u64,
+    /// The next new identification.
+    next_id: u16,
 }
 
 impl<T: Copy> Fragments<T> {
     /// No packets. `key` decides which packets share an entry.
     pub(super) fn new(key: u64) -> Self {
-        Self { entries: vec![None; PLACES].into(), key }
+        Self { entries: vec![None; PLACES].into(), key, next_id: key as u16 }
     }
 
     /// Stores the value of a first fragment. The packet must not have been modified yet.
     pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T, now: Nanos) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
         let (whose, at) = self.place(key, id);
-        self.entries[at] = Some(Entry { whose, id, at: now, found });
+        self.entries[at] = Some(Entry { whose, id, at: now, new_id: self.next_id, found });
+        self.next_id = self.next_id.wrapping_add(1);
     }
 
     /// The value stored for the packet of a later fragment.
     pub(super) fn get(&self, bytes: &[u8], key: &FlowKey, now: Nanos) -> Option<T> {
-        let id = id(bytes.get(l3_of(bytes)?..)?, key.is_ipv6())?;
+        self.entry(bytes.get(l3_of(bytes)?..)?, key, now).map(|entry| entry.found)
+    }
+
+    /// The identification that the fragments of an IPv4 packet get, if they leave with an address that other senders have,
+    /// too: no two of their packets have the same for as long as possible (RFC 6864 section 5.3). The packet must not have
+    /// been modified yet.
+    pub(super) fn new_id(&self, packet: &Packet<'_>, key: &FlowKey, now: Nanos) -> Option<u16> {
+        self.entry(packet.bytes, key, now).filter(|_| !packet.v6).map(|entry| entry.new_id)
+    }
+
+    fn entry(&self, packet: &[u8], key: &FlowKey, now: Nanos) -> Option<&Entry<T>> {
+        let id = id(packet, key.is_ipv6())?;
         let (whose, at) = self.place(key, id);
         let entry = self.entries[at].as_ref()?;
         let is_young = now.saturating_sub(entry.at) <= AGE;
-        (is_young && (entry.whose, entry.id) == (whose, id)).then_some(entry.found)
+        (is_young && (entry.whose, entry.id) == (whose, id)).then_some(entry)
     }
 
     fn place(&self, key: &FlowKey, id: u32) -> (ConnKey, usize) {

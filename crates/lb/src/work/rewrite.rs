@@ -141,6 +141,11 @@ impl<'a> Packet<'a> {
         edit::set_ttl(self.bytes, self.net(), 0, hops);
     }
 
+    /// Sets the identification of an IPv4 packet.
+    pub(super) fn set_id(&mut self, id: u16) {
+        let _old = edit::replace(self.bytes, 4, id.to_be_bytes(), 10);
+    }
+
     /// Offset of the payload of a TCP segment; `None` if its header is invalid or truncated.
     pub(super) fn tcp_payload(&self) -> Option<usize> {
         let len = usize::from(self.bytes.get(self.l4 + 12)? >> 4) * 4;

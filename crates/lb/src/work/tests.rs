@@ -360,6 +360,7 @@ mod ended;
 mod ends;
 mod errors;
 mod flood;
+mod fragments;
 mod front;
 mod handed;
 mod limits;
