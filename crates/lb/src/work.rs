@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A plan (services, backends, tables) is one generation; a core looks for a new one before each batch. The
-//! connection table of a core is locked for the duration of a batch's lookup. A core holds one lock at a time:
-//! its own, or after a miss that of another core (`docs/decisions/0030-connections-have-a-lock.md`).
+//! connection table of a core is locked for the duration of a batch's lookup. A core holds one of these
+//! locks at a time: its own, or after a miss that of another core (`docs/decisions/0030-connections-have-a-lock.md`).
 //!
 //! Invariants: checksums that were correct stay correct; a frame is transmitted once or dropped with a
 //! reason; nothing is allocated after the start.
