@@ -12,7 +12,7 @@ pub(crate) use explain::Told;
 
 use std::sync::Arc;
 
-use flowyard_flow::table::l2::{L2, Learnt};
+use flowyard_flow::table::l2::{Announced, L2};
 use flowyard_flow::table::tuples::{Words, seeds};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::Action;
@@ -36,6 +36,9 @@ const NO_FWD: u32 = 0x20;
 const NO_PACKET_IN: u32 = 0x40;
 const LINK_DOWN: u32 = 1;
 const BLOCKED: u32 = 2;
+
+/// The most stations that wait to be announced to the other cores.
+const SEEN: usize = 256;
 
 /// Where actions come from, for messages to controllers.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,7 @@ pub(crate) struct World {
     meters: Vec<(u32, Metering)>,
     shared: Shared,
     stations: L2,
+    announced: Announced,
     hashed: Words<WORDS>,
     seeds: [u64; WORDS],
     /// Buffers for copies of packets.
@@ -82,7 +86,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(core: usize, stations: L2, shared: Shared, seed: u64) -> Self {
+    pub(crate) fn new(
+        core: usize,
+        (stations, announced): (L2, Announced),
+        shared: Shared,
+        seed: u64,
+    ) -> Self {
         Self {
             core,
             ports: Vec::new(),
@@ -95,6 +104,7 @@ impl World {
             meters: Vec::new(),
             shared,
             stations,
+            announced,
             hashed: Words::new(&HASHED),
             seeds: seeds(seed),
             buffers: Vec::new(),
@@ -231,6 +241,11 @@ impl World {
         self.stations.hear(&seen.mac, seen.vlan, seen.port as u16, seen.at);
     }
 
+    /// See [`crate::Datapath::not_heard`].
+    pub(crate) fn not_heard(&mut self, seen: &Seen) {
+        self.announced.sent(&seen.mac, seen.vlan, false, seen.at);
+    }
+
     /// Applies one action.
     pub(crate) fn act(
         &mut self,
@@ -344,8 +359,12 @@ impl World {
             && self.port(in_port).is_some()
         {
             let learnt = self.stations.learn(&src, vlan, port, from.now);
-            if matches!(learnt, Learnt::New | Learnt::Moved { .. }) && out.seen.len() < 256 {
-                out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });
+            if self.announced.is_due(&src, vlan, learnt, from.now) {
+                let has_room = out.seen.len() < SEEN;
+                if has_room {
+                    out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });
+                }
+                self.announced.sent(&src, vlan, has_room, from.now);
             }
         }
         match self.stations.get(&dst, vlan).map(u32::from) {

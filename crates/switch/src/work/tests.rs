@@ -6,6 +6,7 @@ use flowyard_pool::Meta;
 
 use super::*;
 
+mod stations;
 mod unfinished;
 
 const CORES: usize = 2;
@@ -63,6 +64,17 @@ impl Bed {
         came: u16,
         frames: &[Vec<u8>],
     ) -> Vec<Result<Left, DropReason>> {
+        self.pass_at(9, core, came, frames)
+    }
+
+    /// As [`Bed::pass`], at time `now`.
+    fn pass_at(
+        &mut self,
+        now: Nanos,
+        core: usize,
+        came: u16,
+        frames: &[Vec<u8>],
+    ) -> Vec<Result<Left, DropReason>> {
         let mut batch = Batch::default();
         for data in frames {
             let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
@@ -70,7 +82,7 @@ impl Bed {
             let lane = batch.push(frame, FlowKey { in_port: came, ..FlowKey::ZERO });
             batch.actions[lane.expect("a lane")] = Action::queue(0);
         }
-        assert_eq!(self.cores[core].work(&mut batch, &self.pool, 9), 9);
+        assert_eq!(self.cores[core].work(&mut batch, &self.pool, now), now);
         (0..frames.len()).map(|lane| self.left(&mut batch, lane)).collect()
     }
 
