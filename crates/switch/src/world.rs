@@ -208,7 +208,9 @@ impl World {
     }
 
     pub(crate) fn drop_meter(&mut self, number: u32) {
-        self.meters.retain(|(other, _)| *other != number);
+        if let Ok(at) = self.meters.binary_search_by_key(&number, |(number, _)| *number) {
+            self.meters.remove(at).1.leave(&self.shared);
+        }
     }
 
     /// Whether a meter may change fields.
