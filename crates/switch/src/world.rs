@@ -462,7 +462,13 @@ impl World {
             weights.filter(|(at, _)| self.is_live(&buckets[*at]))
         };
         let total: u64 = live().map(|(_, weight)| weight).sum();
-        let hash = self.hashed.hash(&key.0, &self.seeds);
+        // The flow label of IPv6 has the same place, and Linux changes it when a segment was lost.
+        let has_label = key.has(Field::MplsLabel);
+        let mut key = key.0;
+        if !has_label {
+            key[0] = 0;
+        }
+        let hash = self.hashed.hash(&key, &self.seeds);
         let mut left = ((u128::from(hash) * u128::from(total)) >> 64) as u64;
         live().find_map(|(at, weight)| {
             let here = left < weight;
@@ -472,10 +478,10 @@ impl World {
     }
 }
 
-/// Labels, Ethernet, addresses and ports. Fields that may change within a flow (DSCP, ECN, TCP flags) are
-/// not included.
+/// MPLS labels, Ethernet, addresses and ports. Fields that may change within a flow (priority, DSCP, ECN, TCP flags)
+/// are not included.
 const HASHED: [u64; WORDS] =
-    [!0 << 44, 0, 0, 0, !0, !0, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
+    [!0 << 44, 0, 0, 0, !0, !0xe000, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
 
 fn one(at: Option<usize>) -> std::ops::Range<usize> {
     at.map_or(0..0, |at| at..at + 1)
