@@ -83,9 +83,7 @@ impl Balance {
                 let Some(addr) = self.local_of(&way, key.is_ipv6()) else {
                     return refuse(batch, lane, DropReason::NoConnection);
                 };
-                self.renumber(&mut packet, &key);
-                packet.translate(Side::Dst, target.addr, target.port)
-                    && packet.translate(Side::Src, addr, Some(way.local.port))
+                self.both((&mut packet, &key), target, (addr, way.local.port))
             }
             Mode::Ipip | Mode::Gue => {
                 let l3 = packet.l3;
@@ -101,14 +99,22 @@ impl Balance {
         self.send(batch, lane, pool, target);
     }
 
-    /// Gives a fragment whose source becomes a local address an identification that fragments of other clients do not have.
+    /// Translates both sides of a packet. A fragment gets an identification that those of other clients behind the local
+    /// address do not have. Returns false if it is not possible.
     #[inline]
-    fn renumber(&self, packet: &mut Packet<'_>, key: &FlowKey) {
+    fn both(
+        &self,
+        (packet, key): (&mut Packet<'_>, &FlowKey),
+        target: &Target,
+        (addr, port): (IpAddr, u16),
+    ) -> bool {
         if key.fragment() != Frag::No
             && let Some(id) = self.fragments.new_id(packet, key, self.now)
         {
             packet.set_id(id);
         }
+        packet.translate(Side::Dst, target.addr, target.port)
+            && packet.translate(Side::Src, addr, Some(port))
     }
 
     /// Changes a segment of a client so that the backend learns the client's address.

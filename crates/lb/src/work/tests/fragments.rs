@@ -21,7 +21,7 @@ fn fragments_of_clients_behind_one_address_have_identifications_of_their_own() {
             assert_eq!(action.to, To::Port(1));
             let headers = Headers::parse(LinkType::Ethernet, &got);
             assert_eq!(headers.ipv4_checksum(&got), Verdict::Good);
-            assert_eq!((headers.src_ip(&got) == headers.src_ip(frame)), is_own, "{mode:?}");
+            assert_eq!(headers.src_ip(&got) == headers.src_ip(frame), is_own, "{mode:?}");
             id(&got)
         };
         let sent: Vec<_> = (1..=3).map(|n| frames(n, 0, true)).collect();
