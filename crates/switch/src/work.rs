@@ -300,6 +300,13 @@ impl Switch {
         Some(self.numbers[at].1)
     }
 
+    /// Learns the stations that other cores have seen.
+    fn hear(&mut self) {
+        for seen in self.inbox.try_iter().take(STATIONS) {
+            self.datapath.hear(&seen);
+        }
+    }
+
     /// Sends stations to other cores, and frames to controllers.
     fn report(&mut self) {
         for seen in self.out.seen.drain(..) {
@@ -322,9 +329,7 @@ impl Switch {
 
 impl Work for Switch {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
-        for seen in self.inbox.try_iter().take(STATIONS) {
-            self.datapath.hear(&seen);
-        }
+        self.hear();
         let (mut lanes, mut count, mut unfinished) = ([0; LANES], 0, Lanes::NONE);
         for lane in todo(batch) {
             let frame = &batch.frames[lane];
@@ -382,6 +387,7 @@ impl Work for Switch {
     }
 
     fn speak(&mut self, now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.hear(); // on a core that receives no frames, too, so that its mailbox does not stay full
         self.look_ahead(now)
     }
 

@@ -53,3 +53,12 @@ fn a_station_that_found_a_full_mailbox_is_announced_again() {
     let _again = ports(&mut bed, SECOND + SECOND / 100, (0, 0), frame(1, 9, 60));
     assert_eq!(ports(&mut bed, SECOND + SECOND / 50, (1, 1), frame(2, 1, 60)), [0]);
 }
+
+#[test]
+fn a_core_without_frames_reads_its_mailbox() {
+    let mut bed = bed();
+    crowd(&mut bed, STATIONS as u16);
+    bed.cores[1].speak(SECOND, &mut |_, _| panic!("a switch sends nothing of its own"));
+    let _told = ports(&mut bed, SECOND, (0, 0), frame(1, 9, 60));
+    assert_eq!(ports(&mut bed, SECOND, (1, 1), frame(2, 1, 60)), [0]);
+}
