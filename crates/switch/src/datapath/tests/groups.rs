@@ -77,7 +77,7 @@ fn a_connection_keeps_its_bucket_whatever_its_flow_label_and_priority() {
         for n in 0..40 {
             let key = FlowKey::five_tuple(6, v6[0], sport, v6[1], 80);
             let mut frame = Build::new(&key).bytes();
-            frame[14..18].copy_from_slice(&(6 << 28 | n * 0x6543_u32).to_be_bytes());
+            frame[14..18].copy_from_slice(&(0x6000_0000 + n * 0x6543_u32).to_be_bytes());
             seen.extend(bed.ports(1, &frame));
         }
         assert_eq!(seen.len(), 1, "flow labels");
@@ -91,7 +91,7 @@ fn a_connection_keeps_its_bucket_whatever_its_flow_label_and_priority() {
         all.append(&mut seen);
     }
     assert_eq!(all, BTreeSet::from([2, 3, 4]));
-    // Connections with an MPLS label are told apart by it.
+    // The hash covers an MPLS label.
     let mut frame = udp(1, 2, 9);
     frame[12..14].copy_from_slice(&[0x88, 0x47]);
     let of_label = |n: u32| {
