@@ -15,7 +15,8 @@
 //! came twice.
 //!
 //! Invariants: the size is fixed; a network has at most one entry.
-//! Thread-safety: any thread; a core holds one shard's lock, and no lock of a connection table meanwhile.
+//! Thread-safety: any thread; it holds one shard's lock at a time. While a core chooses a backend under this lock, it may
+//! take the locks of connection tables, one at a time. No lock of a shard is taken under that of a connection table.
 
 use std::fmt;
 use std::net::IpAddr;

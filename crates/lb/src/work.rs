@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A plan (services, backends, tables) is one generation; a core looks for a new one before each batch. The
-//! connection table of a core is locked for the duration of a batch's lookup. A core holds one lock at a time:
-//! its own, or after a miss that of another core (`docs/decisions/0030-connections-have-a-lock.md`).
+//! connection table of a core is locked for the duration of a batch's lookup. A core holds one of these
+//! locks at a time: its own, or after a miss that of another core (`docs/decisions/0030-connections-have-a-lock.md`).
 //!
 //! Invariants: checksums that were correct stay correct; a frame is transmitted once or dropped with a
 //! reason; nothing is allocated after the start.
@@ -138,7 +138,7 @@ impl Work for Balance {
                 self.came_out(batch, lane, bytes);
                 continue;
             } else if key.fragment() == Frag::Later {
-                match self.fragments.get(pool.bytes(&batch.frames[lane]), &key) {
+                match self.fragments.get(pool.bytes(&batch.frames[lane]), &key, now) {
                     Some((way, hash)) => self.forward(batch, lane, pool, way, hash),
                     None => refuse(batch, lane, DropReason::Fragment),
                 }
@@ -172,6 +172,7 @@ impl Work for Balance {
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.expire(now);
         self.look_ahead(now);
         if !self.speaks {
             return 0;

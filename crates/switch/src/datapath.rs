@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use flowyard_flow::Secret;
-use flowyard_flow::table::l2::L2;
+use flowyard_flow::table::l2::{Announced, L2};
 use flowyard_openflow::Field;
 use flowyard_openflow::change::{Change, Entry, Lookups, Place as Own};
 use flowyard_openflow::flow::InReason;
@@ -190,7 +190,8 @@ impl Datapath {
         let seed = of_core("flow tables");
         let table = |number: u64| Classifier::new(settings.lookup, seed ^ number << 32);
         let seed = of_core("stations") ^ 3;
-        let stations = L2::new(settings.stations, settings.station_age, seed);
+        let (most, age) = (settings.stations, settings.station_age);
+        let stations = (L2::new(most, age, seed), Announced::new(most, age, seed));
         // The same seed on every core, so that a flow has the same bucket on all of them.
         let select = settings.secret.key("select groups") ^ 5;
         Self {
@@ -258,6 +259,11 @@ impl Datapath {
     /// Learns a station that another core has seen.
     pub fn hear(&mut self, seen: &Seen) {
         self.world.hear(seen);
+    }
+
+    /// Notes that a station of [`Effects::seen`] did not reach all cores. It will be announced again soon.
+    pub fn not_heard(&mut self, seen: &Seen) {
+        self.world.not_heard(seen);
     }
 
     /// Applies change `number`. Changes are applied in order. A controller's frame is processed on core 0

@@ -110,6 +110,19 @@ impl Metering {
         Self { meter: Arc::clone(meter), buckets }
     }
 
+    /// The meter is gone on this core; with the last core, its buckets are, too.
+    pub(crate) fn leave(self, shared: &Shared) {
+        let mut all = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.meter.config.meter;
+        let is_last = |buckets: &Arc<Buckets>| {
+            Arc::ptr_eq(buckets, &self.buckets) && Arc::strong_count(buckets) == 2
+        };
+        if all.get(&number).is_some_and(|(_, buckets)| is_last(buckets)) {
+            all.remove(&number);
+        }
+        drop(self); // under the lock, so that one core is the last
+    }
+
     /// Applies the meter to a frame of `len` bytes on core `core`. It is counted as one frame; the rate in packets is
     /// that of the `packets` on a wire that it becomes.
     pub(crate) fn apply(&self, len: usize, packets: usize, core: usize, now: u64) -> Verdict {

@@ -8,7 +8,8 @@
 //!
 //! The changes of one call are in force together. A core applies them even if no frames are received, so a
 //! barrier does not wait for traffic. A core sends the stations that it learns (`NORMAL`) to the other cores
-//! through bounded mailboxes. If a mailbox is full, the station is lost, and that core floods its frames.
+//! through bounded mailboxes, and repeats this from time to time, so that they do not age there. If a mailbox is full, a
+//! later frame of the station causes another message.
 //!
 //! Invariants: the frames of a flow are sent to each port in the order in which they were received; only
 //! frames to a controller allocate memory.
@@ -16,7 +17,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver as Inbox, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use crate::unfinished::is_any;
@@ -299,12 +300,21 @@ impl Switch {
         Some(self.numbers[at].1)
     }
 
+    /// Learns the stations that other cores have seen.
+    fn hear(&mut self) {
+        for seen in self.inbox.try_iter().take(STATIONS) {
+            self.datapath.hear(&seen);
+        }
+    }
+
     /// Sends stations to other cores, and frames to controllers.
     fn report(&mut self) {
         for seen in self.out.seen.drain(..) {
-            // If the mailbox is full, the station is lost.
-            for to in &self.others {
-                let _lost = to.try_send(seen);
+            let full =
+                |to: &SyncSender<Seen>| matches!(to.try_send(seen), Err(TrySendError::Full(_)));
+            // Not `any`: the message is sent to all.
+            if self.others.iter().filter(|to| full(to)).count() > 0 {
+                self.datapath.not_heard(&seen);
             }
         }
         let mut lost = std::mem::take(&mut self.out.punts_lost);
@@ -319,9 +329,7 @@ impl Switch {
 
 impl Work for Switch {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
-        for seen in self.inbox.try_iter().take(STATIONS) {
-            self.datapath.hear(&seen);
-        }
+        self.hear();
         let (mut lanes, mut count, mut unfinished) = ([0; LANES], 0, Lanes::NONE);
         for lane in todo(batch) {
             let frame = &batch.frames[lane];
@@ -379,6 +387,7 @@ impl Work for Switch {
     }
 
     fn speak(&mut self, now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.hear(); // on a core that receives no frames, too, so that its mailbox does not stay full
         self.look_ahead(now)
     }
 

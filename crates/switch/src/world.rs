@@ -12,7 +12,7 @@ pub(crate) use explain::Told;
 
 use std::sync::Arc;
 
-use flowyard_flow::table::l2::{L2, Learnt};
+use flowyard_flow::table::l2::{Announced, L2};
 use flowyard_flow::table::tuples::{Words, seeds};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::Action;
@@ -36,6 +36,9 @@ const NO_FWD: u32 = 0x20;
 const NO_PACKET_IN: u32 = 0x40;
 const LINK_DOWN: u32 = 1;
 const BLOCKED: u32 = 2;
+
+/// The most stations that wait to be announced to the other cores.
+const SEEN: usize = 256;
 
 /// Where actions come from, for messages to controllers.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,7 @@ pub(crate) struct World {
     meters: Vec<(u32, Metering)>,
     shared: Shared,
     stations: L2,
+    announced: Announced,
     hashed: Words<WORDS>,
     seeds: [u64; WORDS],
     /// Buffers for copies of packets.
@@ -82,7 +86,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(core: usize, stations: L2, shared: Shared, seed: u64) -> Self {
+    pub(crate) fn new(
+        core: usize,
+        (stations, announced): (L2, Announced),
+        shared: Shared,
+        seed: u64,
+    ) -> Self {
         Self {
             core,
             ports: Vec::new(),
@@ -95,6 +104,7 @@ impl World {
             meters: Vec::new(),
             shared,
             stations,
+            announced,
             hashed: Words::new(&HASHED),
             seeds: seeds(seed),
             buffers: Vec::new(),
@@ -198,7 +208,9 @@ impl World {
     }
 
     pub(crate) fn drop_meter(&mut self, number: u32) {
-        self.meters.retain(|(other, _)| *other != number);
+        if let Ok(at) = self.meters.binary_search_by_key(&number, |(number, _)| *number) {
+            self.meters.remove(at).1.leave(&self.shared);
+        }
     }
 
     /// Whether a meter may change fields.
@@ -229,6 +241,11 @@ impl World {
     /// Learns a station that another core has seen.
     pub(crate) fn hear(&mut self, seen: &Seen) {
         self.stations.hear(&seen.mac, seen.vlan, seen.port as u16, seen.at);
+    }
+
+    /// See [`crate::Datapath::not_heard`].
+    pub(crate) fn not_heard(&mut self, seen: &Seen) {
+        self.announced.sent(&seen.mac, seen.vlan, false, seen.at);
     }
 
     /// Applies one action.
@@ -344,8 +361,12 @@ impl World {
             && self.port(in_port).is_some()
         {
             let learnt = self.stations.learn(&src, vlan, port, from.now);
-            if matches!(learnt, Learnt::New | Learnt::Moved { .. }) && out.seen.len() < 256 {
-                out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });
+            if self.announced.is_due(&src, vlan, learnt, from.now) {
+                let has_room = out.seen.len() < SEEN;
+                if has_room {
+                    out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });
+                }
+                self.announced.sent(&src, vlan, has_room, from.now);
             }
         }
         match self.stations.get(&dst, vlan).map(u32::from) {
@@ -441,7 +462,13 @@ impl World {
             weights.filter(|(at, _)| self.is_live(&buckets[*at]))
         };
         let total: u64 = live().map(|(_, weight)| weight).sum();
-        let hash = self.hashed.hash(&key.0, &self.seeds);
+        // The flow label of IPv6 has the same place, and Linux changes it when a segment was lost.
+        let has_label = key.has(Field::MplsLabel);
+        let mut key = key.0;
+        if !has_label {
+            key[0] = 0;
+        }
+        let hash = self.hashed.hash(&key, &self.seeds);
         let mut left = ((u128::from(hash) * u128::from(total)) >> 64) as u64;
         live().find_map(|(at, weight)| {
             let here = left < weight;
@@ -451,10 +478,10 @@ impl World {
     }
 }
 
-/// Labels, Ethernet, addresses and ports. Fields that may change within a flow (DSCP, ECN, TCP flags) are
-/// not included.
+/// MPLS labels, Ethernet, addresses and ports. Fields that may change within a flow (priority, DSCP, ECN, TCP flags)
+/// are not included.
 const HASHED: [u64; WORDS] =
-    [!0 << 44, 0, 0, 0, !0, !0, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
+    [!0 << 44, 0, 0, 0, !0, !0xe000, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
 
 fn one(at: Option<usize>) -> std::ops::Range<usize> {
     at.map_or(0..0, |at| at..at + 1)

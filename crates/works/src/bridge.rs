@@ -18,9 +18,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use flowyard_flow::table::l2::{L2, Learnt};
-use flowyard_flow::{Table, fold};
-use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, Rng, To};
+use flowyard_flow::Table;
+use flowyard_flow::table::l2::{Announced, L2};
+use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To};
 use flowyard_wire::LinkType;
 
 use flowyard_pool::Pool;
@@ -32,8 +32,6 @@ use flowyard_yard::work::{ControlMessage, Work, todo};
 const HEADER: usize = 14;
 /// The capacity of a mailbox.
 const MAILBOX: usize = 1024;
-/// The longest time after which a station is announced again.
-const AGAIN: Nanos = 1_000_000_000;
 
 /// A new ageing time for [`Bridge`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,12 +58,7 @@ struct Seen {
 struct News {
     inbox: Receiver<Seen>,
     others: Vec<SyncSender<Seen>>,
-    /// For each hash of an address: the address, and the time at which its station is to be
-    /// announced again. Stations with equal hashes are announced more often.
-    due: Box<[(u64, Nanos)]>,
-    again: Nanos,
-    /// The key of these hashes.
-    keys: [u64; 2],
+    announced: Announced,
 }
 
 /// For each port: all other ports.
@@ -98,17 +91,14 @@ impl Bridge {
             senders.push((core, to));
         }
         let bridge = |(core, inbox): (usize, Option<Receiver<Seen>>)| {
-            let mut random = Rng::new(!seed.wrapping_add(core as u64));
+            let seed = seed.wrapping_add(core as u64);
             let others = || senders.iter().filter(|(other, _)| *other != core);
             let news = inbox.map(|inbox| News {
                 inbox,
                 others: others().map(|(_, to)| to.clone()).collect(),
-                due: vec![(0, 0); stations.next_power_of_two()].into(),
-                again: again(age),
-                keys: [random.bits(), random.bits() | 1],
+                announced: Announced::new(stations, age, seed),
             });
-            let table = L2::new(stations, age, seed.wrapping_add(core as u64));
-            Self { table, ports, news }
+            Self { table: L2::new(stations, age, seed), ports, news }
         };
         mailboxes.into_iter().enumerate().map(bridge).collect()
     }
@@ -126,51 +116,21 @@ impl Bridge {
         let &FlowKey { eth_src: mac, vlan_tci, in_port: port, .. } = key;
         let vlan = vlan_tci & 0xfff;
         let learnt = self.table.learn(&mac, vlan, port, now);
-        let fresh = match learnt {
-            Learnt::New | Learnt::Moved { .. } => true,
-            Learnt::Known => false,
-            Learnt::Full | Learnt::NoStation => return,
-        };
-        if let Some(news) = &mut self.news {
-            news.tell(Seen { mac, vlan, port, at: now }, fresh);
+        if let Some(news) = &mut self.news
+            && news.announced.is_due(&mac, vlan, learnt, now)
+        {
+            news.tell(Seen { mac, vlan, port, at: now });
         }
     }
-}
-
-/// How often a station is announced to the other cores.
-fn again(age: Nanos) -> Nanos {
-    (age / 4).clamp(1, AGAIN)
-}
-
-/// MAC address and VLAN id in one word.
-const fn key([a, b, c, d, e, f]: [u8; 6], vlan: u16) -> u64 {
-    let [g, h] = vlan.to_be_bytes();
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 impl News {
-    /// The entry of `due` that a station has.
-    #[inline]
-    fn entry(&self, key: u64) -> usize {
-        fold(key ^ self.keys[0], self.keys[1]) as usize & (self.due.len() - 1)
-    }
-
-    /// Sends a message to the other cores, if the station is new there or was not announced for
-    /// some time.
-    #[inline]
-    fn tell(&mut self, seen: Seen, fresh: bool) {
-        let key = key(seen.mac, seen.vlan);
-        let at = self.entry(key);
-        let Some(due) = self.due.get_mut(at) else { return };
-        if !fresh && due.0 == key && seen.at < due.1 {
-            return;
-        }
+    /// Sends a message to the other cores.
+    fn tell(&mut self, seen: Seen) {
         let full = |to: &SyncSender<Seen>| matches!(to.try_send(seen), Err(TrySendError::Full(_)));
-        // Not `any`: the message is sent to all. A mailbox that is full now will have capacity
-        // soon.
+        // Not `any`: the message is sent to all.
         let lost = self.others.iter().filter(|to| full(to)).count();
-        let wait = if lost == 0 { self.again } else { self.again / 1024 };
-        *due = (key, seen.at.saturating_add(wait));
+        self.announced.sent(&seen.mac, seen.vlan, lost == 0, seen.at);
     }
 }
 
@@ -192,7 +152,7 @@ impl Work for Bridge {
         if let Some(Age(age)) = message.downcast_ref() {
             self.table.set_age(*age);
             if let Some(news) = &mut self.news {
-                news.again = again(*age);
+                news.announced.set_age(*age);
             }
         }
     }

@@ -21,6 +21,10 @@ use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, Rng, To};
 use super::Table;
 use crate::mix::fold;
 
+mod announced;
+
+pub use announced::Announced;
+
 /// Entries of a bucket: four of 16 bytes are a cache line.
 const WAYS: usize = 4;
 /// The bits of a VLAN tag that are the VLAN id.

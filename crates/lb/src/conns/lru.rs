@@ -81,6 +81,11 @@ impl Lru {
         self.lists[at(service)].len as usize
     }
 
+    /// Whether an entry may have expired.
+    pub(super) const fn is_due(&self, now: Nanos) -> bool {
+        self.due <= wheel::tick(now)
+    }
+
     /// Adds `slot` as the one that was used last.
     pub(super) fn add(&mut self, slots: &mut [Conn], slot: u32, service: u16) {
         let at = at(service);
@@ -202,6 +207,12 @@ impl Conns {
         (own >= part).then_some(service)
     }
 
+    /// Whether [`Conns::advance`] has used its budget, and may have more entries to inspect.
+    #[must_use]
+    pub const fn is_behind(&self, now: Nanos) -> bool {
+        self.wheel.is_behind(now) || self.lru.is_due(now)
+    }
+
     /// Removes expired unestablished connections, at most `budget`, and returns their number.
     pub(super) fn expire(
         &mut self,
@@ -212,7 +223,7 @@ impl Conns {
     ) -> usize {
         let tick = wheel::tick(now);
         let mut expired = 0;
-        if tick < self.lru.due {
+        if !self.lru.is_due(now) {
             return expired;
         }
         if self.lru.hand == 0 {

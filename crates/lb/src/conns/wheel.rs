@@ -80,6 +80,11 @@ impl Wheel {
         }
     }
 
+    /// Whether lists of earlier ticks may have slots.
+    pub(super) const fn is_behind(&self, now: Nanos) -> bool {
+        self.at < tick(now)
+    }
+
     /// Removes and returns a slot whose list is due; `None` if there is no more.
     pub(super) fn due(&mut self, slots: &mut [Conn], now: Nanos) -> Option<u32> {
         let now = tick(now);

@@ -23,7 +23,7 @@ impl Balance {
     pub(super) fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
         let found = match key.fragment() {
-            Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key),
+            Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key, now),
             _ => self.reply(&key, Some((key.tcp_flags, batch.frames[lane].mark)), now),
         };
         if let Some(reply) = found {
@@ -43,7 +43,8 @@ impl Balance {
             }
             if key.fragment() == Frag::First {
                 // Later fragments have no TCP header.
-                self.answers.put(&packet, &key, Reply { proxied: Proxied::default(), ..reply });
+                let reply = Reply { proxied: Proxied::default(), ..reply };
+                self.answers.put(&packet, &key, reply, now);
             }
             packet.one_hop();
             if key.tcp_flags & FlowKey::SYN != 0 {

@@ -94,6 +94,8 @@ pub struct Balance {
     pub(super) settings: BalanceSettings,
     /// The time of the current batch.
     pub(super) now: Nanos,
+    /// When connections expire next if no frames come.
+    pub(super) expires: Nanos,
     pub(super) allowance: Allowance,
     /// The ID of the backend of the current packet, for counting.
     pub(super) whose: Cell<Option<u32>>,
@@ -182,6 +184,7 @@ impl Balance {
                 strays: Arc::clone(&strays),
                 settings: settings.clone(),
                 now: 0,
+                expires: 0,
                 allowance: Allowance::default(),
                 whose: Cell::new(None),
                 ahead: front

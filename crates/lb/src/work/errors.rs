@@ -198,8 +198,8 @@ fn path_mtu(message: &[u8], v6: bool) -> Option<usize> {
         ([2, 0], true) => usize::from(word(6)?).max(usize::from(word(4)?) << 16),
         _ => return None,
     };
-    // Smaller values are invalid or unspecified (RFC 1191 section 5, RFC 8201 section 4).
-    Some(mtu.max(if v6 { 1280 } else { 576 }))
+    // Smaller values are ignored, as forged (RFC 8201 section 4). Routers older than RFC 1191 report 0.
+    Some(mtu).filter(|mtu| *mtu >= if v6 { 1280 } else { 576 })
 }
 
 /// An address, and a port if it must be translated.
@@ -269,4 +269,27 @@ fn inside(packet: &mut [u8], flow: &FlowKey, view: View, proxied: Proxied) -> bo
         proxy::quoted(packet, &edit, proxied);
     }
     moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_mtu;
+
+    #[test]
+    fn path_mtus_below_the_minimum_are_ignored() {
+        for (v6, head, least) in [(false, [3, 4], 576), (true, [2, 0], 1280)] {
+            let reported = |mtu: usize| {
+                let [a, b, c, d] = (mtu as u32).to_be_bytes();
+                path_mtu(&[head[0], head[1], 0, 0, a, b, c, d], v6)
+            };
+            for mtu in [0, 1, 68, least - 1] {
+                assert_eq!(reported(mtu), None, "{mtu}");
+            }
+            for mtu in [least, least + 1, 1500, 65_535] {
+                assert_eq!(reported(mtu), Some(mtu));
+            }
+        }
+        assert_eq!(path_mtu(&[2, 0, 0, 0, 0, 1, 0, 0], true), Some(1 << 16));
+        assert_eq!(path_mtu(&[3, 3, 0, 0, 0, 0, 5, 0], false), None, "another error");
+    }
 }

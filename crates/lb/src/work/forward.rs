@@ -51,7 +51,7 @@ impl Balance {
             return self.answer_with((batch, lane), pool, Wrong::Expired, why);
         }
         if key.fragment() == Frag::First {
-            self.fragments.put(&packet, &key, (way, hash));
+            self.fragments.put(&packet, &key, (way, hash), self.now);
         }
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
             packet.clamp_mss(mss);
@@ -83,8 +83,7 @@ impl Balance {
                 let Some(addr) = self.local_of(&way, key.is_ipv6()) else {
                     return refuse(batch, lane, DropReason::NoConnection);
                 };
-                packet.translate(Side::Dst, target.addr, target.port)
-                    && packet.translate(Side::Src, addr, Some(way.local.port))
+                self.both((&mut packet, &key), target, (addr, way.local.port))
             }
             Mode::Ipip | Mode::Gue => {
                 let l3 = packet.l3;
@@ -98,6 +97,24 @@ impl Balance {
             return refuse(batch, lane, DropReason::Fragment);
         }
         self.send(batch, lane, pool, target);
+    }
+
+    /// Translates both sides of a packet. A fragment gets an identification that those of other clients behind the local
+    /// address do not have. Returns false if it is not possible.
+    #[inline]
+    fn both(
+        &self,
+        (packet, key): (&mut Packet<'_>, &FlowKey),
+        target: &Target,
+        (addr, port): (IpAddr, u16),
+    ) -> bool {
+        if key.fragment() != Frag::No
+            && let Some(id) = self.fragments.new_id(packet, key, self.now)
+        {
+            packet.set_id(id);
+        }
+        packet.translate(Side::Dst, target.addr, target.port)
+            && packet.translate(Side::Src, addr, Some(port))
     }
 
     /// Changes a segment of a client so that the backend learns the client's address.

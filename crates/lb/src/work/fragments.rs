@@ -3,18 +3,21 @@
 //!
 //! The engine steers all fragments between two hosts to one core, which corresponds to the second hop by
 //! 3-tuple of the Maglev paper (section 4.3). This is the table on that core. A later fragment that
-//! arrives before the first is dropped and counted, because its connection is unknown.
+//! arrives before the first is dropped and counted, because its connection is unknown. Senders use an identification
+//! again after some time, so a first fragment is forgotten after the time that its receiver would wait for the others.
 //!
 //! Invariants: the size is fixed; a newer packet replaces an older one in the same entry; who does not know
 //! the key cannot choose which.
 
 use crate::ConnKey;
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, Nanos};
 
 use super::rewrite::{Packet, l3_of};
 
 /// Number of entries.
 const PLACES: usize = 4096;
+/// The time after which a receiver gives up a packet (RFC 8200 section 4.5, RFC 1122 section 3.3.2).
+const AGE: Nanos = 60_000_000_000;
 
 #[derive(Clone, Copy)]
 struct Entry<T> {
@@ -22,6 +25,10 @@ struct Entry<T> {
     whose: ConnKey,
     /// The identification field of the IP header.
     id: u32,
+    /// When the first fragment came.
+    at: Nanos,
+    /// The identification towards a backend that sees other addresses.
+    new_id: u16,
     found: T,
 }
 
@@ -29,27 +36,42 @@ struct Entry<T> {
 pub(super) struct Fragments<T> {
     entries: Box<[Option<Entry<T>>]>,
     key: u64,
+    /// The next new identification.
+    next_id: u16,
 }
 
 impl<T: Copy> Fragments<T> {
     /// No packets. `key` decides which packets share an entry.
     pub(super) fn new(key: u64) -> Self {
-        Self { entries: vec![None; PLACES].into(), key }
+        Self { entries: vec![None; PLACES].into(), key, next_id: key as u16 }
     }
 
     /// Stores the value of a first fragment. The packet must not have been modified yet.
-    pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T) {
+    pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T, now: Nanos) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
         let (whose, at) = self.place(key, id);
-        self.entries[at] = Some(Entry { whose, id, found });
+        self.entries[at] = Some(Entry { whose, id, at: now, new_id: self.next_id, found });
+        self.next_id = self.next_id.wrapping_add(1);
     }
 
     /// The value stored for the packet of a later fragment.
-    pub(super) fn get(&self, bytes: &[u8], key: &FlowKey) -> Option<T> {
-        let id = id(bytes.get(l3_of(bytes)?..)?, key.is_ipv6())?;
+    pub(super) fn get(&self, bytes: &[u8], key: &FlowKey, now: Nanos) -> Option<T> {
+        self.entry(bytes.get(l3_of(bytes)?..)?, key, now).map(|entry| entry.found)
+    }
+
+    /// The identification that the fragments of an IPv4 packet get, if they leave with an address that other senders have,
+    /// too: no two of their packets have the same for as long as possible (RFC 6864 section 5.3). The packet must not have
+    /// been modified yet.
+    pub(super) fn new_id(&self, packet: &Packet<'_>, key: &FlowKey, now: Nanos) -> Option<u16> {
+        self.entry(packet.bytes, key, now).filter(|_| !packet.v6).map(|entry| entry.new_id)
+    }
+
+    fn entry(&self, packet: &[u8], key: &FlowKey, now: Nanos) -> Option<&Entry<T>> {
+        let id = id(packet, key.is_ipv6())?;
         let (whose, at) = self.place(key, id);
         let entry = self.entries[at].as_ref()?;
-        ((entry.whose, entry.id) == (whose, id)).then_some(entry.found)
+        let is_young = now.saturating_sub(entry.at) <= AGE;
+        (is_young && (entry.whose, entry.id) == (whose, id)).then_some(entry)
     }
 
     fn place(&self, key: &FlowKey, id: u32) -> (ConnKey, usize) {
@@ -108,12 +130,16 @@ mod tests {
     fn put(table: &mut Fragments<u32>, n: u32) {
         let mut frame = fragment(n, true);
         let key = key(&frame);
-        table.put(&Packet::new(&mut frame, &key).unwrap(), &key, n);
+        table.put(&Packet::new(&mut frame, &key).unwrap(), &key, n, 5);
     }
 
     fn get(table: &Fragments<u32>, n: u32) -> Option<u32> {
+        get_at(table, n, 5)
+    }
+
+    fn get_at(table: &Fragments<u32>, n: u32, now: Nanos) -> Option<u32> {
         let frame = fragment(n, false);
-        table.get(&frame, &key(&frame))
+        table.get(&frame, &key(&frame), now)
     }
 
     #[test]
@@ -124,6 +150,15 @@ mod tests {
         assert_eq!([1, 2, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), None, None]);
         put(&mut table, 1 << 16 | 1);
         assert_eq!([1, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), Some(1 << 16 | 1)]);
+    }
+
+    /// A sender has used the identification again, and the first fragment is late.
+    #[test]
+    fn a_first_fragment_is_forgotten_after_a_minute() {
+        let mut table = Fragments::new(7);
+        put(&mut table, 1);
+        let after = [0, AGE, AGE + 1].map(|time| get_at(&table, 1, 5 + time));
+        assert_eq!(after, [Some(1), Some(1), None]);
     }
 
     #[test]

@@ -139,21 +139,10 @@ impl Balance {
         if self.ahead.is_some() {
             self.now = now;
             self.renew_plan();
-            self.expire_ahead(now);
             self.remove_gone();
             self.sweep(now);
             self.free_left(now);
         }
-    }
-
-    /// Lets connections expire although no packets come here.
-    fn expire_ahead(&self, now: Nanos) {
-        let Some(mut conns) = self.table(self.core) else { return };
-        conns.advance(now, BUDGET, self.plan.seed(), &mut |conn| {
-            if let Some(target) = self.plan.target(conn.backend) {
-                super::ways::count(target, false);
-            }
-        });
     }
 
     fn sweep(&mut self, now: Nanos) {

@@ -141,6 +141,11 @@ impl<'a> Packet<'a> {
         edit::set_ttl(self.bytes, self.net(), 0, hops);
     }
 
+    /// Sets the identification of an IPv4 packet.
+    pub(super) fn set_id(&mut self, id: u16) {
+        let _old = edit::replace(self.bytes, 4, id.to_be_bytes(), 10);
+    }
+
     /// Offset of the payload of a TCP segment; `None` if its header is invalid or truncated.
     pub(super) fn tcp_payload(&self) -> Option<usize> {
         let len = usize::from(self.bytes.get(self.l4 + 12)? >> 4) * 4;
@@ -259,9 +264,10 @@ impl<'a> Packet<'a> {
         if self.proto != proto::TCP || self.frag == Frag::Later {
             return;
         }
-        let end = self.l4 + usize::from(self.bytes.get(self.l4 + 12).map_or(0, |b| b >> 4)) * 4;
+        let len = self.bytes.get(self.l4 + 12).map_or(0, |b| usize::from(b >> 4) * 4);
+        let end = (self.l4 + len).min(self.bytes.len());
         let mut at = self.l4 + 20;
-        while at + 1 < end.min(self.bytes.len()) {
+        while at + 1 < end {
             match (self.bytes[at], self.bytes[at + 1]) {
                 (0, _) => return,
                 (1, _) => at += 1,
@@ -296,6 +302,36 @@ mod tests {
     use flowyard_testkit::Build;
 
     use super::*;
+
+    /// The option is in the header, which may be cut anywhere, and so long as the packet or longer.
+    #[test]
+    fn an_option_is_read_only_inside_header_and_packet() {
+        let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let v6 = ["2001:db8::1", "2001:db8::2"].map(|addr| addr.parse().expect("an address"));
+        for ([src, dst], l4) in [(v4, 20), (v6, 40)] {
+            for (words, cut, before) in (0..16)
+                .flat_map(|words| (0..=40).map(move |cut| (words, cut)))
+                .flat_map(|(words, cut)| (0..40).map(move |before| (words, cut, before)))
+            {
+                let options = [&[1; 40][..before], &[2, 4, 9, 9], &[2, 4, 8, 8]].concat();
+                let key = FlowKey::five_tuple(proto::TCP, src, 5, dst, 80);
+                let mut bytes = Build::new(&key).payload(&options[..cut.min(before + 8)]).bytes();
+                let len = bytes.len() - 14 - l4;
+                bytes[14 + l4 + 12] = words << 4;
+                bytes.extend([2, 4, 7, 7]); // padding of the frame
+                let mut wanted = bytes.clone();
+                let at = 14 + l4 + 20 + before + 2;
+                let ends = 20 + before + 4;
+                if ends <= len.min(4 * usize::from(words)) {
+                    wanted[at..at + 2].copy_from_slice(&[1, 0]);
+                }
+                Packet::new(&mut bytes, &key).expect("20 bytes of the header").clamp_mss(256);
+                let sum = 14 + l4 + 16;
+                bytes[sum..sum + 2].copy_from_slice(&wanted[sum..sum + 2]);
+                assert_eq!(bytes, wanted, "{words} words, {before} before, {len} bytes");
+            }
+        }
+    }
 
     /// A header shorter than 20 bytes is invalid, and one that is longer than the segment is truncated.
     #[test]

@@ -237,6 +237,37 @@ proptest! {
     }
 }
 
+/// The data offset of a SYN says that its option is longer than the packet.
+#[test]
+fn an_option_that_the_packet_cuts_stays_as_it_is() {
+    for (mode, toa, proxy) in [
+        (Mode::Dsr, false, false),
+        (Mode::Dnat, false, false),
+        (Mode::FullNat, true, false),
+        (Mode::FullNat, false, true),
+        (Mode::Ipip, false, false),
+    ] {
+        let mut service = service("s", ip("192.0.2.1"), proto::TCP, 80..=80, mode);
+        (service.mss, service.backends) = (Some(256), vec![backend(1, ip("10.0.1.1"), None)]);
+        (service.toa, service.proxy) = (toa, proxy);
+        let mut work = one(service);
+        let client = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, ip("192.0.2.1"), 80);
+        let first = balance(&mut work, &Build::new(&client).flags(FlowKey::SYN).bytes()).1;
+        let sent = parse::key(&Headers::parse(LinkType::Ethernet, &first), &first, 0).flow();
+        let answer = mode.translates().then_some((sent.reversed(), FlowKey::SYN | FlowKey::ACK));
+        for (key, flags) in [(client, FlowKey::SYN)].into_iter().chain(answer) {
+            for (words, cut) in (5..16).flat_map(|words| (0..8).map(move |cut| (words, cut))) {
+                for options in [[2, 4, 9, 9, 2, 4, 9, 9], [1, 1, 1, 2, 4, 9, 9, 0]] {
+                    let frame = Build::new(&key).flags(flags).payload(&options[..cut]);
+                    let mut frame = frame.bytes();
+                    frame[14 + 20 + 12] = words << 4;
+                    let _action = balance(&mut work, &frame);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_quic_client_that_moves_keeps_its_server() {
     for key in [None, Some([9; 16])] {
@@ -329,6 +360,7 @@ mod ended;
 mod ends;
 mod errors;
 mod flood;
+mod fragments;
 mod front;
 mod handed;
 mod limits;

@@ -19,8 +19,30 @@ use super::way::{Missed, Seen, Way};
 
 /// The most connections that are checked for expiry with each batch.
 const BUDGET: usize = 64;
+/// How often connections expire on a core that receives no frames: once in a tick of the wheel.
+const TICK: Nanos = 1 << 27;
 
 impl Balance {
+    /// Lets connections expire although no frames come to this core.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Nanos) {
+        if now >= self.expires {
+            self.expire_some(now);
+        }
+    }
+
+    #[cold]
+    fn expire_some(&mut self, now: Nanos) {
+        self.renew_plan();
+        let Some(mut conns) = self.table(self.core) else { return };
+        conns.advance(now, BUDGET, self.plan.seed(), &mut |conn| uncount(&self.plan, conn));
+        let is_done = !conns.is_behind(now);
+        drop(conns);
+        if is_done {
+            self.expires = now.saturating_add(TICK);
+        }
+    }
+
     /// Finds the connections of `lanes` in this core's table. Returns the lanes that missed.
     pub(super) fn hits(
         &self,
@@ -36,13 +58,8 @@ impl Balance {
         }
         let Some(mut conns) = self.table(self.core) else { return lanes };
         let plan = &*self.plan;
-        let mut gone = |conn: &Conn| {
-            if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
-                count(target, false);
-            }
-        };
         conns.begin();
-        conns.advance(now, BUDGET, seed, &mut gone);
+        conns.advance(now, BUDGET, seed, &mut |conn| uncount(plan, conn));
         let marked = conns.find_marked(batch, &seen.keys, lanes, now, &mut seen.slots);
         let rest = lanes.without(marked);
         let mut missed = conns.find_batch(&seen.keys, &seen.hashes, rest, now, &mut seen.slots);
@@ -301,6 +318,13 @@ fn stays(plan: &Plan, backend: u32) -> bool {
 /// Whether packets of another core's connection may use a lease: it stays until it expires.
 fn is_leased((state, seen): (State, Progress)) -> bool {
     seen.is_established && matches!(state, State::Open | State::Datagrams)
+}
+
+/// A connection has expired. If another core has an entry of it, that one is counted.
+fn uncount(plan: &Plan, conn: &Conn) {
+    if let Some(target) = plan.target(conn.backend).filter(|_| conn.is_counted()) {
+        count(target, false);
+    }
 }
 
 /// Counts a connection that was entered or removed.

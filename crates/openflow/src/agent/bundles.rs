@@ -260,6 +260,7 @@ impl Agent {
         let (seen, said) = (self.pending.len(), out.len());
         let changes = self.changes;
         let low: Vec<bool> = self.tables.iter().map(|table| table.settings.low).collect();
+        let notices: Vec<_> = self.peers.values().map(Peer::notices).collect();
         self.undo = Some(Vec::new());
         for bytes in held.messages {
             // It was decoded when it was added.
@@ -279,6 +280,9 @@ impl Agent {
                 self.pending.truncate(seen);
                 self.changes = changes;
                 out.truncate(said);
+                for (peer, notices) in self.peers.values().zip(notices) {
+                    peer.unsend_notices(notices);
+                }
                 let message = Message::error(problem, ask.version, &bytes);
                 out.push(Out { to: ask.from, xid, message, after: self.changes, counts: None });
                 return Err(problem::BUNDLE_FAILED);

@@ -111,14 +111,15 @@ impl Agent {
         if m.buckets.len() > BUCKETS {
             return Err(problem::GROUP_OUT_OF_BUCKETS);
         }
+        // The share of a bucket is its weight divided by the sum of all (1.3.5, section 7.3.4.2), so they may not all be
+        // zero. A bucket of weight zero gets nothing.
+        let is_weighed = m.buckets.is_empty() || m.buckets.iter().any(|bucket| bucket.weight != 0);
+        if m.kind == GroupType::Select && !is_weighed {
+            return Err(problem::GROUP_INVALID);
+        }
         for bucket in &m.buckets {
             // Other types have no weights (1.3.5, section 6.5).
             if m.kind != GroupType::Select && bucket.weight != 0 {
-                return Err(problem::GROUP_INVALID);
-            }
-            // The weights of a select group determine the share of each bucket, so they may not all
-            // be zero.
-            if m.kind == GroupType::Select && bucket.weight == 0 {
                 return Err(problem::GROUP_INVALID);
             }
             self.check_watch(m.kind, bucket, named)?;

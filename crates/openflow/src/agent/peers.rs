@@ -89,6 +89,17 @@ impl Peer {
         self.notices.set(0);
     }
 
+    /// The weight of the notices, and whether some were lost.
+    pub(super) fn notices(&self) -> (usize, bool) {
+        (self.notices.get(), self.has_lost.get())
+    }
+
+    /// Notices since [`Peer::notices`] returned this are not sent.
+    pub(super) fn unsend_notices(&self, (notices, has_lost): (usize, bool)) {
+        self.notices.set(notices);
+        self.has_lost.set(has_lost);
+    }
+
     /// Whether the controller wants a message of this kind for this reason.
     pub(super) fn wants(&self, kind: usize, reason: u32) -> bool {
         let mask = self.masks[kind + usize::from(self.role != Role::Slave)];

@@ -488,6 +488,7 @@ mod budget;
 mod front;
 mod fronted;
 mod groups;
+mod meters;
 mod ports;
 mod random;
 mod why;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flowyard_openflow::{Field, Oxm};
 use flowyard_wire::edit::{self, Incomplete, Side};
+use flowyard_wire::{Headers, LinkType};
 
 use super::{Done, Fault, Packet};
 use crate::parse::{Layout, Net, u32_at};
@@ -120,15 +121,28 @@ impl Packet<'_> {
                 Field::IpDscp => packet.set_tos(self.own(), 0xfc, (value as u8) << 2),
                 Field::IpEcn => packet.set_tos(self.own(), 3, value as u8),
                 Field::IpProto => self.set_protocol(value as u8),
-                Field::Ipv4Src => _ = packet.set_address(self.own(), Side::Src, v4),
-                Field::Ipv4Dst => _ = packet.set_address(self.own(), Side::Dst, v4),
-                Field::Ipv6Src => _ = packet.set_address(self.own(), Side::Src, v6),
-                Field::Ipv6Dst => _ = packet.set_address(self.own(), Side::Dst, v6),
+                Field::Ipv4Src => self.set_address(Side::Src, v4),
+                Field::Ipv4Dst => self.set_address(Side::Dst, v4),
+                Field::Ipv6Src => self.set_address(Side::Src, v6),
+                Field::Ipv6Dst => self.set_address(Side::Dst, v6),
                 // Fields of the pipeline, and those that no action sets.
                 _ => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// Sets an address. The transport checksum follows, unless it covers another address, because the packet is on a source
+    /// route or has a home address.
+    fn set_address(&mut self, side: Side, address: IpAddr) {
+        let Layout { net, l3, l4, next_at, .. } = self.layout;
+        let is_plain = l4 == 0 || if net == Net::Ipv4 { l4 == l3 + 20 } else { next_at == l3 + 6 };
+        let mut packet = self.editor();
+        if !is_plain {
+            let ip = self.bytes().get(l3..).unwrap_or_default();
+            packet.covers = edit::Packet::of(&Headers::parse(LinkType::RawIp, ip), ip).covers;
+        }
+        let _same_family = packet.set_address(self.own(), side, address);
     }
 
     /// Sets the number of the protocol above IP, which is also in the pseudo header.

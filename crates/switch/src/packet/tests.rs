@@ -6,6 +6,7 @@ use super::*;
 
 mod fields;
 mod random;
+mod routed;
 
 /// An Ethernet frame with these tags, an EtherType and a payload.
 fn eth(tags: &[(u16, u16)], kind: u16, payload: &[u8]) -> Vec<u8> {

@@ -93,23 +93,24 @@ impl Switch {
     fn leave_changed(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let frame = &mut batch.frames[lane];
         let room = pool.longest_of(frame);
-        // Frames that no buffer can hold are not sent. Those behind the last one that fits count as missing, as do
-        // the others of which no copy can be made.
+        // Frames that no buffer can hold, or that have no port, are not sent. Those behind the last one that can leave count
+        // as missing, as do the others of which no copy can be made.
         let fits = |sent: &Sent| match sent.bytes {
             Bytes::Same => true,
             Bytes::Changed { len, .. } => len as usize <= room || is_long(sent.left),
         };
-        let Some(end) = self.out.sent.iter().rposition(fits) else {
-            return refuse(batch, lane, DropReason::TooLong);
-        };
-        let (last, others) = (self.out.sent[end], &self.out.sent[..end]);
         let place = |number: u32| {
             let at = self.numbers.binary_search_by_key(&number, |(number, _)| *number);
             at.ok().map(|at| self.numbers[at].1)
         };
-        let Some(port) = place(last.port) else {
-            return refuse(batch, lane, DropReason::NoRoute);
+        let exit =
+            |(at, sent): (usize, &Sent)| Some((at, place(sent.port).filter(|_| fits(sent))?));
+        let Some((end, port)) = self.out.sent.iter().enumerate().rev().find_map(exit) else {
+            let is_short = self.out.sent.iter().any(fits);
+            let reason = if is_short { DropReason::NoRoute } else { DropReason::TooLong };
+            return refuse(batch, lane, reason);
         };
+        let (last, others) = (self.out.sent[end], &self.out.sent[..end]);
         let (meta, tags) = (pool.meta(frame), (frame.hash, frame.mark));
         let (list, missing) = (&mut self.leaving, self.out.sent.len() - 1 - end);
         let own = self.pool.get_or_insert_with(|| pool.share());

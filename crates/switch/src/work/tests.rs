@@ -6,6 +6,7 @@ use flowyard_pool::Meta;
 
 use super::*;
 
+mod stations;
 mod unfinished;
 
 const CORES: usize = 2;
@@ -16,6 +17,8 @@ struct Bed {
     cores: Vec<Switch>,
     pool: Pool,
     changes: u64,
+    /// The frames that are missing of each chain.
+    missing: u16,
 }
 
 /// What became of a frame: the port of the yard and the bytes of each frame that leaves, in order.
@@ -31,7 +34,13 @@ impl Bed {
             punts,
         }));
         let cores = hub.group();
-        Self { hub, cores, pool: Pool::new(1024, 2048), changes: 0 }
+        Self { hub, cores, pool: Pool::new(1024, 2048), changes: 0, missing: 0 }
+    }
+
+    /// Gives a core changes.
+    fn change(&mut self, core: usize, changes: Changes) {
+        let Message::Control(message) = change_message(changes) else { panic!("another message") };
+        self.cores[core].control(&message, 0, &mut |_, _| panic!("a change sends nothing"));
     }
 
     /// Gives a core the changes of flows, written as for `ovs-ofctl`.
@@ -52,13 +61,23 @@ impl Bed {
         };
         let changes: Changes = (self.changes + 1..).zip(texts).map(flow).collect();
         self.changes += texts.len() as u64;
-        let Message::Control(message) = change_message(changes) else { panic!("another message") };
-        self.cores[core].control(&message, 0, &mut |_, _| panic!("a flow sends nothing"));
+        self.change(core, changes);
     }
 
     /// Passes frames by port `came` of the yard through a core, as one batch.
     fn pass(
         &mut self,
+        core: usize,
+        came: u16,
+        frames: &[Vec<u8>],
+    ) -> Vec<Result<Left, DropReason>> {
+        self.pass_at(9, core, came, frames)
+    }
+
+    /// As [`Bed::pass`], at time `now`.
+    fn pass_at(
+        &mut self,
+        now: Nanos,
         core: usize,
         came: u16,
         frames: &[Vec<u8>],
@@ -70,7 +89,7 @@ impl Bed {
             let lane = batch.push(frame, FlowKey { in_port: came, ..FlowKey::ZERO });
             batch.actions[lane.expect("a lane")] = Action::queue(0);
         }
-        assert_eq!(self.cores[core].work(&mut batch, &self.pool, 9), 9);
+        assert_eq!(self.cores[core].work(&mut batch, &self.pool, now), now);
         (0..frames.len()).map(|lane| self.left(&mut batch, lane)).collect()
     }
 
@@ -89,7 +108,7 @@ impl Bed {
                     self.pool.put(copy);
                 }
                 let (port, (missing, _)) = self.pool.last(&mut frame);
-                assert_eq!(missing, 0);
+                assert_eq!(missing, self.missing);
                 left.push((port, self.pool.bytes(&frame).to_vec()));
             }
             other => panic!("{other:?}"),
@@ -150,6 +169,25 @@ fn copies_leave_in_the_order_of_the_outputs_with_their_own_bytes() {
     let each = [400, 32_000];
     let wanted = [[each, each], [each, each], [[0; 2], each], [[0; 2], each]];
     assert_eq!(bed.stats(), wanted.map(|[rx, tx]| [rx[0], rx[1], tx[0], tx[1]]));
+}
+
+/// The agent may know a port that is none of the yard. What leaves by others is sent, wherever that one is in the list.
+#[test]
+fn an_output_without_a_port_of_the_yard_does_not_drop_the_others() {
+    let mut bed = Bed::new(4);
+    let foreign = Port { number: 99, ..Port::default() };
+    bed.change(0, [(1, Change::Port(foreign.into()))].into());
+    bed.changes = 1;
+    let text = "in_port=5,actions=output:7,mod_dl_dst:02:00:00:00:00:77,output:8,output:99";
+    bed.flows(0, &[text, "in_port=7,actions=output:99,output:5", "in_port=8,actions=output:99"]);
+    let data = frame(1, 2, 80);
+    let mut changed = data.clone();
+    changed[5] = 0x77;
+    bed.missing = 1;
+    let mut pass = |came| bed.pass(0, came, std::slice::from_ref(&data)).remove(0);
+    assert_eq!(pass(0), Ok(vec![(1, data.clone()), (2, changed)]));
+    assert_eq!(pass(1), Ok(vec![(0, data.clone())]));
+    assert_eq!(pass(2), Err(DropReason::NoRoute));
 }
 
 #[test]

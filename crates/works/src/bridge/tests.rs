@@ -1,4 +1,3 @@
-use flowyard_flow::Secret;
 use flowyard_frame::{Action, Frame};
 
 use super::*;
@@ -134,47 +133,6 @@ fn a_lost_message_is_sent_again() {
     assert_eq!(one(&mut b, 2, 1, 1, SECOND), Ok(To::Ports(1)));
     let _again = one(&mut a, 1, 9, 0, SECOND + SECOND / 100);
     assert_eq!(one(&mut b, 2, 1, 1, 2 * SECOND), Ok(To::Port(0)));
-}
-
-/// A core announces a station again when another one has taken its entry since. Stations that share an entry
-/// therefore cost a message for each frame; an adversary who knows the key can compute them.
-#[test]
-fn crafted_stations_cause_as_many_messages_as_others() {
-    const COUNT: usize = 24;
-    const STATIONS: usize = 4096;
-    const ROUNDS: u64 = 10;
-    let station = |n: u32| {
-        let [a, b, c, d] = n.to_be_bytes();
-        [2, 0, a, b, c, d]
-    };
-    let group = |key: u64| -> [Bridge; 2] {
-        Bridge::group(&[true, true], 3, STATIONS, AGE, key).try_into().ok().unwrap()
-    };
-    let [known, _] = group(Secret::FIXED.key("stations"));
-    let entry = |mac: &[u8; 6]| known.news.as_ref().map(|news| news.entry(key(*mac, 0)));
-    let wanted = entry(&station(0));
-    let crafted: Vec<_> =
-        (0..).map(station).filter(|mac| entry(mac) == wanted).take(COUNT).collect();
-    let others: Vec<_> = (0..COUNT as u32).map(|n| station(1 << 30 | n << 8)).collect();
-    // The messages that these stations cause with ten frames each.
-    let cost = |key: u64, stations: &[[u8; 6]]| {
-        let [mut a, b] = group(key);
-        let inbox = &b.news.as_ref().unwrap().inbox;
-        let rounds = (0..ROUNDS).map(|round| {
-            stations.iter().for_each(|mac| drop(send(&mut a, &[(*mac, [2; 6], 0, 0)], round)));
-            inbox.try_iter().count()
-        });
-        rounds.sum::<usize>()
-    };
-    assert_eq!(cost(Secret::FIXED.key("stations"), &crafted), COUNT * ROUNDS as usize);
-    let of_all = |stations: &[[u8; 6]]| -> Vec<usize> {
-        (2..80).map(|byte| cost(Secret::drawn([byte; 16]).key("stations"), stations)).collect()
-    };
-    let mut usual = of_all(&others);
-    usual.sort_unstable();
-    let (median, all) = (usual[usual.len() / 2], of_all(&crafted));
-    let mean = all.iter().sum::<usize>() as f64 / all.len() as f64;
-    assert!(mean <= 2.0 * median as f64, "{all:?}, usual {median}");
 }
 
 #[test]

@@ -345,6 +345,21 @@ fn answered_packets_keep_a_connection_and_silence_ends_it() {
     assert_eq!((bed.active(), bed.in_front(), bed.front.numbers()), (0, 0, vec![]));
 }
 
+/// Entries of a connection are in the tables of two cores; one of them is counted, and the other one expires first.
+#[test]
+fn a_connection_that_another_core_counts_is_not_subtracted() {
+    let mut bed = Bed::new(web(Mode::Dsr, false), 2, &settings());
+    let (minute, flow) = (60 * SECOND, client(false, 4000));
+    bed.open(&flow, SECOND);
+    let ack = segment(&flow, FlowKey::ACK);
+    bed.pass(1, &ack, SECOND);
+    bed.pass(1, &ack, 10 * minute);
+    for (now, left) in [(1, 1), (14, 1), (16, 1), (24, 1), (26, 0)] {
+        bed.tick(now * minute);
+        assert_eq!(bed.active(), left, "{now} minutes");
+    }
+}
+
 #[test]
 fn a_change_of_the_backend_replaces_the_entries() {
     let mut bed = Bed::new(web(Mode::Dsr, false), 1, &settings());

@@ -204,3 +204,22 @@ fn a_connection_with_entries_of_several_cores_counts_once() {
         assert_eq!(active(&hub), wanted, "core {core}");
     }
 }
+
+/// Connections end on a core that receives no more frames, too, so that its backends accept others.
+#[test]
+fn connections_expire_on_a_quiet_core() {
+    let (hub, mut works) = group(vec![limited(Mode::Dsr, Choice::Maglev, &[300])], 2);
+    let active = |hub: &Hub| hub.states()[0].backends[0].active;
+    (0..300).for_each(|n| assert_eq!(send(&mut works[0], n, FlowKey::SYN), To::Port(1)));
+    (0..150).for_each(|n| assert_eq!(send(&mut works[0], n, FlowKey::ACK), To::Port(1)));
+    assert_eq!(send(&mut works[1], 300, FlowKey::SYN), LIMIT);
+    // Half-open connections end after 30 seconds, the others after 15 minutes.
+    for (end, left) in [(31, 150), (901, 0)] {
+        let end = end * 1_000_000_000;
+        for _ in 0..5 {
+            works[0].speak(end, &mut |_, _| panic!("nothing is sent"));
+        }
+        assert_eq!(active(&hub), left, "a part in each call, and the rest in the next ones");
+    }
+    assert_eq!(send(&mut works[1], 300, FlowKey::SYN), To::Port(1));
+}

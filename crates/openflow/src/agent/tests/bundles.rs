@@ -300,6 +300,29 @@ fn s6_8_4_a_failed_bundle_does_not_suppress_a_later_vacancy_event() {
     assert!(matches!(&said[..], [(NEW, Message::TableStatus(_))]), "{said:?}");
 }
 
+/// The notices of a failed bundle are not sent, so they take no room, and no controller has missed any.
+#[test]
+fn s6_8_4_a_failed_bundle_loses_no_notices() {
+    let mut agent = with_new();
+    agent.memory.notices = 1000;
+    let flows = |n| (1..=n).map(|n| FlowMod { flags: 1, ..add(1, &[port(n)]) });
+    let gone = || Message::FlowMod(FlowMod { command: FlowCommand::Delete, ..add(0, &[]) });
+    let unknown = GroupMod { command: GroupCommand::Modify, group: 3, ..GroupMod::default() };
+    for n in [1, 8] {
+        flows(n).for_each(|flow| put(&mut agent, flow));
+        for step in [gone(), Message::GroupMod(unknown.clone())] {
+            assert_eq!(answer_to(&mut agent, bundled(&step)), None);
+        }
+        let said = say(&mut agent, NEW, &bundle(4));
+        assert!(said.iter().all(|(_, message)| matches!(message, Message::Error(_))), "{said:?}");
+        assert_eq!((agent.flows(), agent.lost_notices()), (n as usize, vec![]));
+    }
+    // Without a failure the notices do not have room.
+    let said = say(&mut agent, NEW, &gone());
+    let told = said.iter().filter(|(to, _)| *to == NEW).count();
+    assert!((1..8).contains(&told) && agent.lost_notices().contains(&NEW), "{told}");
+}
+
 /// Bundles are an extension of 1.3 (230), with errors of its own.
 #[test]
 fn a_controller_of_1_3_has_bundles_and_one_of_1_0_has_none() {

@@ -228,7 +228,8 @@ fn s6_6_groups_have_limits_and_watch_only_what_can_be_watched() {
     assert_eq!(add(All, 1, &many), code(problem::GROUP_OUT_OF_BUCKETS));
     // Some controllers write 0 for a port that is not watched.
     assert_eq!(add(All, 1, &[bucket(0, 0, &[])]), None);
-    assert_eq!(add(Select, 2, &[bucket(1, 1, &[])]), None);
+    assert_eq!(add(Select, 2, &[bucket(0, any, &[]), bucket(0, any, &[])]), invalid);
+    assert_eq!(add(Select, 2, &[bucket(1, 1, &[]), bucket(0, any, &[])]), None);
     assert_eq!(add(FastFailover, 3, &[watch(2, any)]), None);
     assert_eq!(add(FastFailover, 4, &[watch(any, 3)]), None);
     assert_eq!(add(All, 5, &[]), code(problem::GROUP_OUT_OF_GROUPS));

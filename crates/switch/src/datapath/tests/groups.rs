@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use flowyard_frame::FlowKey;
+use flowyard_testkit::Build;
+
 use super::*;
 
 /// OpenFlow 1.4.0, section 5.6.1: a select group leaves out buckets that are not live, and a fast
@@ -57,4 +60,43 @@ fn the_band_with_the_highest_exceeded_rate_applies() {
     assert_eq!([dscp(), dscp(), dscp()], [Some(10), Some(12), None]);
     let counted = |at: usize| meter.bands[at].read().0;
     assert_eq!((meter.counts[0].read().0, counted(0), counted(1)), (3, 1, 1));
+}
+
+/// What changes within a connection does not move it to another bucket: Linux draws another flow label after a timeout.
+#[test]
+fn a_connection_keeps_its_bucket_whatever_its_flow_label_and_priority() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 0));
+    let buckets = (2..=4).map(|to| bucket(1, reserved::ANY, &[output(to)])).collect();
+    bed.group(1, GroupType::Select, buckets);
+    bed.flow(1, 0, 1, &[], vec![Instruction::ApplyActions(vec![Action::Group(1)])]);
+    let v6 = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().expect("an address"));
+    let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(std::net::IpAddr::from);
+    let mut all = BTreeSet::new();
+    for sport in 1..40 {
+        let mut seen = BTreeSet::new();
+        for n in 0..40 {
+            let key = FlowKey::five_tuple(6, v6[0], sport, v6[1], 80);
+            let mut frame = Build::new(&key).bytes();
+            frame[14..18].copy_from_slice(&(0x6000_0000 + n * 0x6543_u32).to_be_bytes());
+            seen.extend(bed.ports(1, &frame));
+        }
+        assert_eq!(seen.len(), 1, "flow labels");
+        all.append(&mut seen);
+        for n in 0..8 {
+            let vlan_tci = n << 13 | 5;
+            let key = FlowKey { vlan_tci, ..FlowKey::five_tuple(6, v4[0], sport, v4[1], 80) };
+            seen.extend(bed.ports(1, &Build::new(&key).bytes()));
+        }
+        assert_eq!(seen.len(), 1, "priorities");
+        all.append(&mut seen);
+    }
+    assert_eq!(all, BTreeSet::from([2, 3, 4]));
+    // The hash covers an MPLS label.
+    let mut frame = udp(1, 2, 9);
+    frame[12..14].copy_from_slice(&[0x88, 0x47]);
+    let of_label = |n: u32| {
+        frame[14..18].copy_from_slice(&(n << 12 | 0x140).to_be_bytes());
+        bed.ports(1, &frame)
+    };
+    assert_eq!((1..40).flat_map(of_label).collect::<BTreeSet<_>>(), all);
 }

@@ -30,7 +30,7 @@ fn bed(rules: &Rules, cache_entries: usize, large: usize) -> Bed {
     let Message::Control(message) = change_message(rules.changes()) else { panic!("another") };
     cores[0].control(&message, 0, &mut |_, _| panic!("a flow sends nothing"));
     let pool = Pool::new(4096, 2048).with_large(large).expect("large buffers");
-    Bed { hub, cores, pool, changes: 0 }
+    Bed { hub, cores, pool, changes: 0, missing: 0 }
 }
 
 /// A frame that leaves: its port, its bytes, and what is left to do then.
