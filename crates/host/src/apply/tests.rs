@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::Fake;
 use crate::goal::{Goal, plan};
+use crate::journal;
 use crate::traffic::Traffic;
 use flowyard_frame::{FlowKey, proto};
 
