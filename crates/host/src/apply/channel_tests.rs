@@ -83,3 +83,26 @@ fn a_rule_that_the_driver_drops_with_its_channels_is_put_back() {
     fake.drops_rules = false;
     assert_eq!(fake, before);
 }
+
+/// A setting of another program stays as it is; what the driver has reset with the channels is restored all the same.
+#[test]
+fn beside_a_foreign_setting_channels_are_undone_with_all_that_they_reset() {
+    let [(before, mut plan), _] = plans();
+    let (from, to) = (Setting::Rps(0).get(&before, "eth0").unwrap(), "0".to_owned());
+    plan.steps.push(Step { setting: Setting::Rps(0), from, to, why: String::new() });
+    let folder = tempfile::tempdir().unwrap();
+    let mut fake = before.clone();
+    drop(apply(&mut fake, &plan, folder.path()).unwrap());
+    Setting::Rps(0).set(&mut fake, "eth0", "2-3").unwrap();
+    // The driver resets RPS and interrupts of other queues, too, when it makes its queues again.
+    Setting::Rps(1).set(&mut fake, "eth0", "none").unwrap();
+    Setting::FlowCount(1).set(&mut fake, "eth0", "0").unwrap();
+    fake.drops_rules = true;
+    let refused = undo(&mut fake, "eth0", folder.path()).unwrap_err();
+    assert!(matches!(refused, Failure::Foreign(_)), "{refused}");
+    assert!(refused.to_string().contains("rx-0.rps_cpus is '2-3'"), "{refused}");
+    assert_eq!(Setting::Rps(0).get(&fake, "eth0").unwrap(), "2-3", "it is another program's");
+    Setting::Rps(0).set(&mut fake, "eth0", "none").unwrap();
+    fake.drops_rules = false;
+    assert_eq!(fake, before);
+}

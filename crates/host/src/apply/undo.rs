@@ -59,20 +59,22 @@ pub(super) fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Resul
     let (steps, interface) = (&journal.steps(), &journal.header.interface);
     let is_begun = |step: &usize| journal.begun.contains(step) && !steps[*step].setting.is_new();
     let begun: Vec<usize> = (0..steps.len()).filter(is_begun).collect();
+    let mut held = Vec::new();
     for &number in begun.iter().rev() {
         let Step { setting, from, to, .. } = &steps[number];
         match setting.get(machine, interface) {
-            Ok(now) if now == *from || now == first(steps, &begun, setting) => {}
+            Ok(now) if now == *from || now == first(steps, &begun, setting) => continue,
             Ok(now) if now == *to && find::is_used(machine, interface, setting) => {
                 foreign.push(format!("{setting} is used by a rule of another program"));
             }
             Ok(now) if now == *to || follows_channels(steps, setting) => {
                 // Before the channels are restored, a table may name queues that do not exist: `again`
                 // restores it then.
-                if let Err(error) = setting.set(machine, interface, from)
-                    && !follows_channels(steps, setting)
-                {
-                    failed.push(reason(&setting.to_string(), &error));
+                match setting.set(machine, interface, from) {
+                    Err(error) if !follows_channels(steps, setting) => {
+                        failed.push(reason(&setting.to_string(), &error));
+                    }
+                    _ => continue,
                 }
             }
             Ok(now) => foreign.push(format!(
@@ -82,16 +84,21 @@ pub(super) fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Resul
             )),
             Err(error) => failed.push(reason(&setting.to_string(), &error)),
         }
+        held.push(setting.clone());
     }
-    if foreign.is_empty() && failed.is_empty() {
-        failed = again(machine, interface, steps, &begun);
+    // Channels that are not restored are followed by settings that are not, either.
+    if !held.contains(&Setting::Channels) {
+        failed.extend(again(machine, interface, steps, &begun, &held));
         if begun.iter().any(|&step| steps[step].setting == Setting::Channels) {
             failed.extend(put_back(machine, interface, &journal.header.reset));
         }
     }
     match (failed.is_empty(), foreign.is_empty()) {
         (true, true) => Ok(()),
-        (false, _) => Err(Failure::Unrestored(failed)),
+        (false, _) => {
+            failed.append(&mut foreign);
+            Err(Failure::Unrestored(failed))
+        }
         (true, false) => Err(Failure::Foreign(foreign)),
     }
 }
@@ -102,18 +109,22 @@ fn first<'a>(steps: &'a [Step], begun: &[usize], setting: &Setting) -> &'a str {
     of_setting.find(|step| step.setting == *setting).map_or("", |step| &step.from)
 }
 
-/// Restores once more what restoring the channels has reset, and reads everything back.
+/// Restores once more what restoring the channels has reset, and reads everything back, without the settings that are
+/// `held`: those of another program, and those that failed already.
 fn again(
     machine: &mut dyn Machine,
     interface: &str,
     steps: &[Step],
     begun: &[usize],
+    held: &[Setting],
 ) -> Vec<String> {
     let mut failed = Vec::new();
     for (at, &number) in begun.iter().enumerate() {
         let Step { setting, from, .. } = &steps[number];
-        if begun[..at].iter().any(|&earlier| steps[earlier].setting == *setting) {
-            continue; // the first step of a setting has its original value
+        // The first step of a setting has its original value.
+        let is_later = begun[..at].iter().any(|&earlier| steps[earlier].setting == *setting);
+        if is_later || held.contains(setting) {
+            continue;
         }
         let is_there =
             |machine: &dyn Machine| setting.get(machine, interface).is_ok_and(|now| now == *from);
