@@ -157,6 +157,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
             return Err(give_up(machine, journal, setting, why));
         }
     }
+    journal.applied();
     Ok(journal)
 }
 
@@ -269,7 +270,9 @@ fn give_up(
     why: String,
 ) -> Failure {
     let setting = setting.clone();
-    match undo::restore(machine, &mut journal).and_then(|()| journal.delete().map_err(Failure::Journal)) {
+    match undo::restore(machine, &mut journal)
+        .and_then(|()| journal.delete().map_err(Failure::Journal))
+    {
         Ok(()) => Failure::Step { setting, why },
         Err(undo) => Failure::Stuck { setting, why, undo: undo.to_string() },
     }

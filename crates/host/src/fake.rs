@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
-use flowyard_adapter::rules::{Rule, RuleAction};
+use flowyard_adapter::rules::RuleAction;
 
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
-use crate::ntuple::{Listed, Table};
+use crate::ntuple::{Listed, Request, Table};
 
 mod rules;
 
@@ -355,10 +355,10 @@ impl Machine for Fake {
         self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.at(location)))
     }
 
-    fn insert_rule(&mut self, _: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+    fn insert_rule(&mut self, _: &str, rule: &Request, location: u32) -> io::Result<u32> {
         self.change()?;
         let queues = self.channels.now.combined;
-        if let RuleAction::Context { context, .. } = rule.action
+        if let Ok(RuleAction::Context { context, .. }) = rule.decode().map(|rule| rule.action)
             && !self.contexts.as_ref().is_some_and(|all| all.contains_key(&context))
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));

@@ -3,10 +3,8 @@
 use std::fs;
 use std::io::{self, Write as _};
 
-use flowyard_adapter::rules::Rule;
-
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
-use crate::ntuple::{Listed, Table};
+use crate::ntuple::{Listed, Request, Table};
 use crate::{management, ntuple, sys};
 
 /// The names of the interfaces in the network namespace of the calling thread.
@@ -114,7 +112,7 @@ impl Machine for Here {
         ntuple::at(interface, location)
     }
 
-    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+    fn insert_rule(&mut self, interface: &str, rule: &Request, location: u32) -> io::Result<u32> {
         ntuple::insert_at(interface, rule, location)
     }
 

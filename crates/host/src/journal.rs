@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  IFACE.1.journal   line 1: the interface, the boot, and every step with the value before and after
-//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "confirmed"
+//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "applied" "confirmed" "gone rule-7"
 //! ```
 //!
 //! The first line is complete on the disk before the first change; the others are appended and may be torn. A
@@ -53,6 +53,10 @@ pub struct Journal {
     pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
+    /// Whether all steps were made, and everything else was as before.
+    applied: bool,
+    /// Rules that the driver may reset, but that were deleted after the change: known since undoing began.
+    gone: Option<Vec<Setting>>,
     file: File,
 }
 
@@ -69,6 +73,10 @@ pub struct Contents {
     pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
+    /// Whether all steps were made, and everything else was as before.
+    pub applied: bool,
+    /// Rules that the driver may reset, but that were deleted after the change: known since undoing began.
+    pub gone: Option<Vec<Setting>>,
 }
 
 /// Reads the text of a journal, whose last line may be torn.
@@ -78,8 +86,8 @@ pub struct Contents {
 pub fn parse(text: &str) -> Result<Contents, serde_json::Error> {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let header = serde_json::from_str(first)?;
-    let Progress { begun, done, made, confirmed } = progress(rest);
-    Ok(Contents { header, begun, done, made, confirmed })
+    let Progress { begun, done, made, confirmed, applied, gone } = progress(rest);
+    Ok(Contents { header, begun, done, made, confirmed, applied, gone })
 }
 
 /// The journals of an interface in `folder`, the oldest first.
@@ -153,11 +161,13 @@ impl Journal {
         })?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let Contents { header, begun, done, made, confirmed } = parse(&text).map_err(|error| {
+        let contents = parse(&text).map_err(|error| {
             let what = format!("{}: this is not a journal: {error}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
-        Ok(Self { path: path.to_owned(), header, begun, done, made, confirmed, file })
+        let Contents { header, begun, done, made, confirmed, applied, gone } = contents;
+        let path = path.to_owned();
+        Ok(Self { path, header, begun, done, made, confirmed, applied, gone, file })
     }
 
     /// Appends a line; when this returns, it is on the disk.
@@ -216,6 +226,29 @@ impl Journal {
         Ok(())
     }
 
+    /// Records that all steps were made, and that everything else was as before.
+    pub(crate) fn applied(&mut self) {
+        // If this cannot be written, undoing puts back all rules that it does not find.
+        let _written = self.append("applied");
+        self.applied = true;
+    }
+
+    /// Of the rules that the driver may reset, those that somebody deleted after the change, so that undoing does not put
+    /// them back. This is recorded before the channels are restored, because afterwards the driver may have dropped the
+    /// others, too. Until the change was complete, it may have dropped any of them.
+    pub(crate) fn gone(&mut self, is_absent: impl Fn(&Setting) -> bool) -> Vec<Setting> {
+        if self.gone.is_none() {
+            let rules = self.header.reset.keys().filter(|setting| setting.absent().is_some());
+            let gone: Vec<_> =
+                rules.filter(|rule| self.applied && is_absent(rule)).cloned().collect();
+            let line = gone.iter().fold("gone".to_owned(), |line, rule| format!("{line} {rule}"));
+            // If this cannot be written, an undo that is interrupted puts them back.
+            let _written = self.append(&line);
+            self.gone = Some(gone);
+        }
+        self.gone.clone().unwrap_or_default()
+    }
+
     /// Deletes the journal, when its steps have been undone.
     ///
     /// # Errors
@@ -267,6 +300,8 @@ struct Progress {
     done: Vec<usize>,
     made: BTreeMap<usize, Setting>,
     confirmed: bool,
+    applied: bool,
+    gone: Option<Vec<Setting>>,
 }
 
 /// The last line may be torn: it counts only with its end.
@@ -280,6 +315,11 @@ fn progress(text: &str) -> Progress {
                 let setting = Setting::try_from(setting.to_owned());
                 all.made.extend(step.parse::<usize>().ok().zip(setting.ok()));
             }
+            ["gone", ref rules @ ..] => {
+                let settings = rules.iter().map(|rule| Setting::try_from((*rule).to_owned()));
+                all.gone = Some(settings.flatten().collect());
+            }
+            ["applied"] => all.applied = true,
             _ => all.confirmed |= line == "confirmed",
         }
     }

@@ -8,7 +8,7 @@ use crate::journal::{self, Journal};
 use crate::known::reason;
 use crate::machine::Machine;
 use crate::plan::Step;
-use crate::setting::{Setting, Settings};
+use crate::setting::{NONE, Setting, Settings};
 
 /// What undoing did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,9 +56,12 @@ pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<U
 pub(super) fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failure> {
     let (mut foreign, mut failed) = (Vec::new(), Vec::new());
     find::unnamed(machine, journal, &mut foreign, &mut failed);
-    let (steps, interface) = (&journal.steps(), &journal.header.interface);
+    let (steps, interface) = (&journal.steps(), &journal.header.interface.clone());
     let is_begun = |step: &usize| journal.begun.contains(step) && !steps[*step].setting.is_new();
     let begun: Vec<usize> = (0..steps.len()).filter(is_begun).collect();
+    let restores_channels = begun.iter().any(|&step| steps[step].setting == Setting::Channels);
+    let is_absent = |rule: &Setting| rule.get(machine, interface).is_ok_and(|now| now == NONE);
+    let gone = if restores_channels { journal.gone(is_absent) } else { Vec::new() };
     let mut held = Vec::new();
     for &number in begun.iter().rev() {
         let Step { setting, from, to, .. } = &steps[number];
@@ -89,8 +92,10 @@ pub(super) fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Resul
     // Channels that are not restored are followed by settings that are not, either.
     if !held.contains(&Setting::Channels) {
         failed.extend(again(machine, interface, steps, &begun, &held));
-        if begun.iter().any(|&step| steps[step].setting == Setting::Channels) {
-            failed.extend(put_back(machine, interface, &journal.header.reset));
+        if restores_channels {
+            let mut reset = journal.header.reset.clone();
+            reset.retain(|setting, _| !gone.contains(setting));
+            failed.extend(put_back(machine, interface, &reset));
         }
     }
     match (failed.is_empty(), foreign.is_empty()) {

@@ -6,6 +6,7 @@ use super::tests::{flow, traffic};
 use super::*;
 use crate::fake::Fake;
 use crate::machine::Machine as _;
+use crate::ntuple::Request;
 use crate::rules::{judge, of_flow, read, text};
 use crate::setting::table;
 
@@ -226,7 +227,7 @@ fn the_verdicts_are_those_of_the_drivers() {
             {
                 let rule = read(text).unwrap();
                 // ixgbe takes only rules with one mask.
-                let _refused = fake.insert_rule("eth0", &rule, at as u32);
+                let _refused = fake.insert_rule("eth0", &Request::encode(&rule, 0), at as u32);
             }
             for flow in flows {
                 let flow: FlowKey = flow.parse().unwrap();
@@ -234,7 +235,7 @@ fn the_verdicts_are_those_of_the_drivers() {
                 let state = State::read(&fake, "eth0").unwrap();
                 let planned = judge(&state, &rule);
                 let mut driver_has = fake.clone();
-                let result = driver_has.insert_rule("eth0", &rule, 100);
+                let result = driver_has.insert_rule("eth0", &Request::encode(&rule, 0), 100);
                 assert_eq!(planned.is_ok(), result.is_ok(), "{driver} {others} {flow}: {result:?}");
                 if planned.is_ok() { taken += 1 } else { refused += 1 }
             }
