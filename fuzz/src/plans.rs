@@ -78,6 +78,12 @@ impl Machine for Anything {
     fn index(&self, _: &str) -> io::Result<u32> {
         nothing()
     }
+    fn name(&self, _: u32) -> io::Result<String> {
+        nothing()
+    }
+    fn namespace(&self) -> io::Result<u64> {
+        nothing()
+    }
     fn driver(&self, _: &str) -> io::Result<Driver> {
         nothing()
     }

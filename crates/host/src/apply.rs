@@ -58,6 +58,16 @@ pub enum Failure {
         /// What happened while undoing.
         undo: String,
     },
+    /// The journal is about an interface that is not here.
+    #[error(
+        "the journal of {interface} is kept: {why}; if nothing is to be undone, `flowyard undo {interface} --forget` deletes it"
+    )]
+    Elsewhere {
+        /// Its name in the journal.
+        interface: String,
+        /// Where it is.
+        why: String,
+    },
     /// There is nothing to undo.
     #[error("there is no journal of {0} in {1}, so nothing was applied by flowyard")]
     Nothing(String, String),
@@ -132,6 +142,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
     let header = Header {
         interface: interface.clone(),
         index: state.index,
+        namespace: machine.namespace().ok(),
         boot: boot(machine),
         steps: plan.steps.clone(),
         present: present.cloned().collect(),

@@ -26,6 +26,9 @@ pub struct Header {
     pub interface: String,
     /// The kernel's index of the interface: another interface of the same name has another.
     pub index: u32,
+    /// The number of the network namespace in which the interface is; journals of former versions do not name it.
+    #[serde(default)]
+    pub namespace: Option<u64>,
     /// The boot of the machine (`/proc/sys/kernel/random/boot_id`): a restart forgets all settings.
     pub boot: String,
     /// The steps.

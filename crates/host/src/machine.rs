@@ -121,6 +121,10 @@ pub trait Machine {
     fn management(&self, interface: &str) -> Vec<Management>;
     /// The kernel's index of an interface.
     fn index(&self, interface: &str) -> io::Result<u32>;
+    /// The name of the interface with this index.
+    fn name(&self, index: u32) -> io::Result<String>;
+    /// The network namespace, as the number that the kernel gives it.
+    fn namespace(&self) -> io::Result<u64>;
     /// The driver.
     fn driver(&self, interface: &str) -> io::Result<Driver>;
     /// The channels.

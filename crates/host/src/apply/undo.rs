@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::{Failure, boot, find, follows_channels, short};
-use crate::journal::{self, Journal};
+use crate::journal::{self, Header, Journal};
 use crate::known::reason;
 use crate::machine::Machine;
 use crate::plan::Step;
@@ -15,7 +15,7 @@ use crate::setting::{NONE, Setting, Settings};
 pub enum Undone {
     /// These settings were restored.
     Restored(Vec<Setting>),
-    /// The machine was restarted or the interface was made again since then, so its settings are new.
+    /// The machine was restarted or the interface was removed since then, so its settings are new.
     Obsolete,
 }
 
@@ -35,9 +35,7 @@ pub fn undo(machine: &mut dyn Machine, interface: &str, folder: &Path) -> Result
 /// # Errors
 /// [`Failure`]; then the journal is kept.
 pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<Undone, Failure> {
-    let header = &journal.header;
-    let index = machine.index(&header.interface).ok();
-    if header.boot != boot(machine) || index != Some(header.index) {
+    if !is_there(machine, &journal.header)? {
         journal.delete().map_err(Failure::Journal)?;
         return Ok(Undone::Obsolete);
     }
@@ -50,6 +48,38 @@ pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<U
     settings.dedup();
     journal.delete().map_err(Failure::Journal)?;
     Ok(Undone::Restored(settings))
+}
+
+/// Whether the interface that was changed is still there. It is not after a restart, or if it was removed.
+///
+/// # Errors
+/// [`Failure::Elsewhere`]: it has another name now, or is in another network namespace.
+fn is_there(machine: &dyn Machine, header: &Header) -> Result<bool, Failure> {
+    let Header { interface, index, namespace, .. } = header;
+    if header.boot != boot(machine) {
+        return Ok(false);
+    }
+    let here = machine.namespace().ok();
+    let is_known = here.is_some() && namespace.is_some();
+    let elsewhere = |why| Err(Failure::Elsewhere { interface: interface.clone(), why });
+    if is_known && here != *namespace {
+        return elsewhere(
+            "it was written in another network namespace; run the command there, as with `ip netns exec`".to_owned(),
+        );
+    }
+    if machine.index(interface).is_ok_and(|now| now == *index) {
+        return Ok(true);
+    }
+    match machine.name(*index) {
+        Ok(name) => elsewhere(format!(
+            "the interface is called {name} now; give it its former name, as with \
+             `ip link set {name} name {interface}`, to undo the change"
+        )),
+        Err(_) if is_known => Ok(false),
+        Err(_) => elsewhere(format!(
+            "no interface has the index {index}, and it is not known whether it is in this network namespace"
+        )),
+    }
 }
 
 /// Restores the settings that a journal names, the last change first.
