@@ -321,6 +321,32 @@ fn the_journal_of_an_interface_that_is_elsewhere_is_kept() {
     assert_eq!((undone.unwrap(), journals, is_unchanged), (Undone::Obsolete, 0, true));
 }
 
+/// The socket flow table is the machine's, and outlives the interface, but not a restart.
+#[test]
+fn what_is_not_the_interfaces_own_is_restored_after_it_was_removed() {
+    for is_restarted in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut fake = Fake::virtio();
+        let plan = plan_for(&fake, &Goal::Locality);
+        assert!(plan.steps.iter().any(|step| step.setting == Setting::SockFlows), "{plan:?}");
+        drop(apply(&mut fake, &plan, folder.path()).unwrap());
+        fake.index = 7;
+        if is_restarted {
+            fake.files.insert(BOOT.into(), "another\n".into());
+        }
+        let mut want = fake.clone();
+        let undone = undo(&mut fake, "eth0", folder.path()).unwrap();
+        if is_restarted {
+            assert_eq!(undone, Undone::Obsolete);
+        } else {
+            assert_eq!(undone, Undone::Restored(vec![Setting::SockFlows]));
+            Setting::SockFlows.set(&mut want, "eth0", "0").unwrap();
+        }
+        assert_eq!(fake, want);
+        assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no journal is left");
+    }
+}
+
 #[test]
 fn a_journal_without_a_network_namespace_is_undone_where_the_interface_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,8 @@ use crate::setting::{NONE, Setting, Settings};
 pub enum Undone {
     /// These settings were restored.
     Restored(Vec<Setting>),
-    /// The machine was restarted or the interface was removed since then, so its settings are new.
+    /// The machine was restarted or the interface was removed since then, so its settings are new. What is the machine's
+    /// own was restored, and is [`Self::Restored`].
     Obsolete,
 }
 
@@ -35,9 +36,13 @@ pub fn undo(machine: &mut dyn Machine, interface: &str, folder: &Path) -> Result
 /// # Errors
 /// [`Failure`]; then the journal is kept.
 pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<Undone, Failure> {
-    if !is_there(machine, &journal.header)? {
-        journal.delete().map_err(Failure::Journal)?;
-        return Ok(Undone::Obsolete);
+    let is_there = is_there(machine, &journal.header)?;
+    if !is_there {
+        // What is not the interface's own is left from before it was removed, but not from before a restart.
+        let is_same_boot = journal.header.boot == boot(machine);
+        let is_left = |step: &Step| is_same_boot && step.setting == Setting::SockFlows;
+        let Journal { header, begun, .. } = &mut journal;
+        begun.retain(|&step| header.steps.get(step).is_some_and(is_left));
     }
     restore(machine, &mut journal)?;
     let steps = journal.steps();
@@ -47,7 +52,7 @@ pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<U
     settings.sort();
     settings.dedup();
     journal.delete().map_err(Failure::Journal)?;
-    Ok(Undone::Restored(settings))
+    Ok(if is_there || !settings.is_empty() { Undone::Restored(settings) } else { Undone::Obsolete })
 }
 
 /// Whether the interface that was changed is still there. It is not after a restart, or if it was removed.
