@@ -175,7 +175,7 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
         args.allow_management,
         "leave these steps out of the plan, or add --allow-management, best with --confirm-within 60s",
     )?;
-    let ended = live::flag()?;
+    let ended = live::flag_of_change()?;
     let journal = apply(&mut Here, &plan, &args.common.journal);
     let journal = journal.map_err(|failure| args.common.stop(failure))?;
     let journal = match args.prove {
