@@ -316,9 +316,9 @@ fn rp_filter(machine: &dyn Machine, name: &str) -> Option<Finding> {
     let mode = read("all")?.max(read(name)?);
     let about = format!("rp_filter {name}");
     Some(match mode {
-        1 => Finding::new(&about, "strict", why).warn(format!(
-            "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=2"
-        )),
+        // The setting of "all" is that of other interfaces, too, and stays as it is.
+        1 => Finding::new(&about, "strict", why)
+            .warn(format!("sysctl -w net.ipv4.conf.{name}.rp_filter=2")),
         _ => Finding::new(&about, if mode == 0 { "off" } else { "loose" }, why),
     })
 }

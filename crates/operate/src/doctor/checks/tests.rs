@@ -6,6 +6,8 @@ use super::*;
 use crate::doctor::{Level, Offload, Port, QueueCounts};
 use flowyard_ports::live::Carries;
 
+mod advice;
+
 /// Files by path; folders follow from the paths.
 #[derive(Clone, Default)]
 struct Fake {

@@ -1,0 +1,23 @@
+//! What the doctor advises must help, and must not break anything else.
+
+use super::*;
+
+/// The advice about something that is not well.
+fn advice(machine: &Fake, wanted: &Wanted, about: &str) -> String {
+    let found = all(machine, wanted);
+    let one = found.into_iter().find(|one| one.about == about);
+    one.and_then(|one| one.fix).unwrap_or_default()
+}
+
+/// The setting of all interfaces is one of others, too: the larger value of both counts.
+#[test]
+fn the_mode_of_rp_filter_is_changed_for_the_interface_alone() {
+    let file = |of: &str| format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");
+    for (all, own) in [("1", "0"), ("1", "1"), ("0", "1")] {
+        let strict = well().with(&file("all"), all).with(&file("eth1"), own);
+        let wanted = wanted("af_packet");
+        let said = advice(&strict, &wanted, "rp_filter eth1");
+        assert_eq!(said, "sysctl -w net.ipv4.conf.eth1.rp_filter=2");
+        assert_eq!(advice(&strict.with(&file("eth1"), "2"), &wanted, "rp_filter eth1"), "");
+    }
+}
