@@ -21,3 +21,20 @@ fn the_mode_of_rp_filter_is_changed_for_the_interface_alone() {
         assert_eq!(advice(&strict.with(&file("eth1"), "2"), &wanted, "rp_filter eth1"), "");
     }
 }
+
+/// The number of huge pages is that of all of them: those that other programs use stay.
+#[test]
+fn huge_pages_are_added_to_those_in_use() {
+    let wanted =
+        Wanted { dpdk: Some(crate::doctor::config::Dpdk::default()), ..wanted("af_packet") };
+    let said = |total: u64, free: u64| {
+        let text =
+            format!("HugePages_Total: {total}\nHugePages_Free: {free}\nHugepagesize: 2048 kB\n");
+        let found = dpdk::all(&well().with("/proc/meminfo", &text), &wanted);
+        let one = found.into_iter().find(|one| one.about == "huge pages for DPDK");
+        one.and_then(|one| one.fix).unwrap_or_default()
+    };
+    assert!(said(0, 0).starts_with("echo 33 > /proc/sys/vm/nr_hugepages,"), "{}", said(0, 0));
+    assert!(said(512, 0).starts_with("echo 545 > "), "{}", said(512, 0));
+    assert!(said(512, 12).starts_with("echo 533 > "), "{}", said(512, 12));
+}
