@@ -38,3 +38,30 @@ fn huge_pages_are_added_to_those_in_use() {
     assert!(said(512, 0).starts_with("echo 545 > "), "{}", said(512, 0));
     assert!(said(512, 12).starts_with("echo 533 > "), "{}", said(512, 12));
 }
+
+/// A veth has no combined channels.
+#[test]
+fn channels_are_changed_as_the_interface_has_them() {
+    for queues in [(1, 8), (8, 8)] {
+        let (adapter, wanted) = (Fake { queues: Some(queues), ..well() }, wanted("af_xdp"));
+        let said = advice(&adapter, &wanted, "queues eth1");
+        assert_eq!(said, "ethtool -L eth1 combined 2");
+        let said = advice(&Fake { is_apart: true, ..adapter }, &wanted, "queues eth1");
+        assert_eq!(said, "ethtool -L eth1 rx 2 tx 2");
+    }
+}
+
+/// The interrupts of virtio, mlx5 and i40e do not have the name of the interface.
+#[test]
+fn interrupts_are_found_by_the_list_of_the_device() {
+    let table = "  CPU0\n 40:  5  PCI-MSIX-0000:00:03.0  virtio1-input.0\n 41:  5  PCI-MSI  eth1\n";
+    for folder in ["device/msi_irqs", "device/../msi_irqs"] {
+        let machine = well()
+            .with("/proc/interrupts", table)
+            .with(&format!("/sys/class/net/eth1/{folder}/40"), "msix\n")
+            .with("/proc/irq/40/smp_affinity_list", "0-3\n")
+            .with("/proc/irq/41/smp_affinity_list", "0-3\n");
+        let said = advice(&machine, &wanted("af_xdp"), "interrupts eth1");
+        assert_eq!(said, "stop irqbalance; echo 2 > /proc/irq/40/smp_affinity_list");
+    }
+}
