@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use flowyard_openflow::Version;
@@ -236,6 +237,7 @@ fn make_room(open: &Open) -> bool {
 
 fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
     let open = Open::default();
+    let mut failing = false;
     thread::scope(|scope| {
         while !shared.stops() {
             let fd = match listener {
@@ -244,7 +246,19 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             };
             let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
-            let Some((link, name)) = accept(listener, shared) else { continue };
+            let (link, name) = match accept(listener, shared) {
+                Ok(Some(accepted)) => {
+                    failing = false;
+                    accepted
+                }
+                Ok(None) => continue,
+                Err(error) => {
+                    if let Some(pause) = pause_after(&error, &mut failing, endpoint) {
+                        thread::sleep(pause);
+                    }
+                    continue;
+                }
+            };
             if shared.heartbeat.is_stuck() {
                 tracing::debug!(%endpoint, peer = name, "connection refused: the OpenFlow agent does not respond");
                 continue;
@@ -279,21 +293,34 @@ fn forget(peer: &Arc<Peer>, open: &Open, shared: &Shared) {
     lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &peer.status));
 }
 
-fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
+/// The pause after accept(2) has failed, for example because no descriptor is free. The connection still waits then, so
+/// that the thread would try without end. It is logged once, until a connection is accepted.
+fn pause_after(error: &io::Error, failing: &mut bool, endpoint: &Endpoint) -> Option<Duration> {
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
+        return None;
+    }
+    if !std::mem::replace(failing, true) {
+        tracing::warn!(%endpoint, %error, "connections cannot be accepted; the switch keeps trying");
+    }
+    Some(Duration::from_millis(100))
+}
+
+/// Accepts a connection. `None`: it cannot be used. An error is that of accept(2).
+fn accept(listener: &Listener, shared: &Shared) -> io::Result<Option<(Dialed, String)>> {
     let taken = match listener {
         Listener::Tcp(listener, secure) => {
-            let (stream, peer) = listener.accept().ok()?;
+            let (stream, peer) = listener.accept()?;
             let tls = shared.tls.as_ref().filter(|_| *secure).map(|tls| tls.server());
             let tls = tls.transpose();
             tls.and_then(|tls| Dialed::tcp(stream, tls)).map(|link| (link, peer.to_string()))
         }
         Listener::Unix { listener, .. } => {
-            let (stream, _) = listener.accept().ok()?;
+            let (stream, _) = listener.accept()?;
             Dialed::unix(stream).map(|link| (link, "unix".into()))
         }
     };
     let failed = |error| tracing::warn!(%error, "a connection could not be accepted");
-    taken.map_err(failed).ok()
+    Ok(taken.map_err(failed).ok())
 }
 
 fn serve(link: Dialed, endpoint: &Endpoint, peer: &Peer, shared: &Shared) {
@@ -301,4 +328,21 @@ fn serve(link: Dialed, endpoint: &Endpoint, peer: &Peer, shared: &Shared) {
     let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
     let why = connection::run(link, part, shared, status, outbox, &mut |_| {});
     tracing::debug!(%endpoint, why, "disconnected");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_descriptors_pauses() {
+        let endpoint = "ptcp:0".parse().unwrap();
+        let mut failing = false;
+        let error = io::Error::from_raw_os_error;
+        let (again, full) = (rustix::io::Errno::AGAIN, rustix::io::Errno::MFILE);
+        assert_eq!(pause_after(&error(again.raw_os_error()), &mut failing, &endpoint), None);
+        assert!(!failing);
+        let pause = pause_after(&error(full.raw_os_error()), &mut failing, &endpoint);
+        assert!(failing && pause.is_some_and(|pause| pause >= Duration::from_millis(50)));
+    }
 }
