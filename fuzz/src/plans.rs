@@ -4,9 +4,8 @@
 use std::io;
 
 use crate::{Limits, Line};
-use flowyard_adapter::rules::Rule;
 use flowyard_host::journal::{self, Contents};
-use flowyard_host::ntuple::{Listed, Table};
+use flowyard_host::ntuple::{Listed, Request, Table};
 use flowyard_host::{
     Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Plan, Rss, Step,
 };
@@ -79,6 +78,12 @@ impl Machine for Anything {
     fn index(&self, _: &str) -> io::Result<u32> {
         nothing()
     }
+    fn name(&self, _: u32) -> io::Result<String> {
+        nothing()
+    }
+    fn namespace(&self) -> io::Result<u64> {
+        nothing()
+    }
     fn driver(&self, _: &str) -> io::Result<Driver> {
         nothing()
     }
@@ -120,7 +125,7 @@ impl Machine for Anything {
     fn rule(&self, _: &str, _: u32) -> io::Result<Option<Listed>> {
         nothing()
     }
-    fn insert_rule(&mut self, _: &str, _: &Rule, _: u32) -> io::Result<u32> {
+    fn insert_rule(&mut self, _: &str, _: &Request, _: u32) -> io::Result<u32> {
         nothing()
     }
     fn delete_rule(&mut self, _: &str, _: u32) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flowyard_host::journal::{self, Journal};
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::nanos;
-use crate::stop::{Stop, bad_input, failed};
+use crate::stop::{Stop, bad_input};
 use crate::{live, output, plan, prove};
 
 /// Name and version of the JSON document; see docs/schema.
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
         args.allow_management,
         "leave these steps out of the plan, or add --allow-management, best with --confirm-within 60s",
     )?;
-    let ended = live::flag()?;
+    let ended = live::flag_of_change()?;
     let journal = apply(&mut Here, &plan, &args.common.journal);
     let journal = journal.map_err(|failure| args.common.stop(failure))?;
     let journal = match args.prove {
@@ -188,15 +188,8 @@ pub(crate) fn run(args: &Apply) -> Result<(), Stop> {
             "{interface}: applied; undone in {} unless `flowyard confirm {interface}` is run",
             humantime::format_duration(time)
         ));
-        let (clock, end) = (crate::clock::new(), nanos(time));
-        loop {
-            if journal::is_confirmed(&path).map_err(failed("reading the journal"))? {
-                break;
-            }
-            if clock() >= end || ended.load(Ordering::Relaxed) {
-                return unconfirmed(interface, journal);
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        if !is_confirmed(&path, time, &ended) {
+            return unconfirmed(interface, journal);
         }
     }
     // With the locations that the driver chose.
@@ -235,6 +228,20 @@ fn proven(interface: &str, seconds: u32, journal: Journal) -> Result<Journal, St
     };
     undo_journal(&mut Here, journal).map_err(stop)?;
     Err(Stop::Failed(anyhow::anyhow!("{interface}: {why}; the change was undone")))
+}
+
+/// Waits until the user confirms the change. A journal that cannot be read confirms nothing: the change is undone then.
+fn is_confirmed(path: &Path, time: Duration, ended: &AtomicBool) -> bool {
+    let (clock, end) = (crate::clock::new(), nanos(time));
+    loop {
+        if journal::is_confirmed(path).unwrap_or(false) {
+            return true;
+        }
+        if clock() >= end || ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Undoes a change that was not confirmed.
@@ -284,7 +291,17 @@ pub(crate) fn confirm(args: &Confirm) -> Result<(), Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Common, Failure};
+    use super::*;
+
+    #[test]
+    fn a_journal_that_cannot_be_read_confirms_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("eth0.1.journal");
+        let never = AtomicBool::new(false);
+        assert!(!is_confirmed(&path, Duration::from_millis(60), &never));
+        std::fs::write(&path, "{}\nconfirmed\n").unwrap();
+        assert!(is_confirmed(&path, Duration::ZERO, &never));
+    }
 
     #[test]
     fn a_journal_that_may_not_be_written_needs_root() {

@@ -15,20 +15,43 @@ use crate::stop::{Stop, failed};
 
 /// A flag that SIGINT, SIGTERM and SIGHUP set. A second SIGINT or SIGTERM ends the process. It is the same at each call.
 pub(crate) fn flag() -> Result<Arc<AtomicBool>, Stop> {
+    flag_with(Second::Ends)
+}
+
+/// As [`flag`], for commands that undo a change before they end: no signal ends the process. It is to be called before the
+/// change, and before [`flag`].
+pub(crate) fn flag_of_change() -> Result<Arc<AtomicBool>, Stop> {
+    flag_with(Second::IsIgnored)
+}
+
+/// What a second signal does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Second {
+    Ends,
+    IsIgnored,
+}
+
+fn flag_with(second: Second) -> Result<Arc<AtomicBool>, Stop> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
         return Ok(Arc::clone(flag));
     }
     let flag = Arc::new(AtomicBool::new(false));
-    let catch = || -> std::io::Result<()> {
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-        }
-        signal_hook::flag::register(SIGHUP, Arc::clone(&flag)).map(drop)
-    };
-    catch().map_err(failed("catching signals"))?;
+    let caught = catch(&[SIGINT, SIGTERM], &flag, second);
+    let caught = caught.and_then(|()| catch(&[SIGHUP], &flag, Second::IsIgnored));
+    caught.map_err(failed("catching signals"))?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))
+}
+
+fn catch(signals: &[i32], flag: &Arc<AtomicBool>, second: Second) -> std::io::Result<()> {
+    for &signal in signals {
+        if second == Second::Ends {
+            // In this order: the first signal finds the flag unset and sets it, the second one exits.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag))?;
+        }
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+    }
+    Ok(())
 }
 
 /// Reads the live traffic of an interface for a time, or until the user ends it. Returns the number of frames for
@@ -107,4 +130,20 @@ pub(crate) fn captured(interface: &str, files: &[String]) -> Result<Traffic, Sto
         traffic.add(&mut source, &own)?;
     }
     Ok(traffic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise Ctrl-C twice would leave a change half undone.
+    #[test]
+    fn a_second_signal_does_not_end_a_command_that_undoes_a_change() {
+        let (signal, flag) = (signal_hook::consts::SIGUSR1, Arc::new(AtomicBool::new(false)));
+        catch(&[signal], &flag, Second::IsIgnored).unwrap();
+        for _ in 0..2 {
+            signal_hook::low_level::raise(signal).unwrap();
+            assert!(flag.load(Ordering::Relaxed));
+        }
+    }
 }

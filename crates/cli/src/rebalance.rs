@@ -244,7 +244,7 @@ impl<'a> Daemon<'a> {
         let queues: Vec<_> = queues.map(Some).chain([None]).collect();
         let kind = |queue: &Option<u32>| queue.map_or(Only::NoQueue, Only::Queue);
         let kinds: Vec<_> = queues.iter().map(kind).collect();
-        let ended = live::flag()?;
+        let ended = if args.dry_run { live::flag()? } else { live::flag_of_change()? };
         let sampler = Sampler::open(state.index, &kinds).map_err(live::refused(&args.interface))?;
         Ok(Self {
             args,

@@ -79,6 +79,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
 }
 
+/// The longest interval for which a connection is kept: the control socket closes one without a request after 10 s.
+const KEPT: Duration = Duration::from_secs(5);
+
 /// Prints the state once, or draws it until the user quits.
 fn watch<S: serde::Serialize>(
     args: &Args,
@@ -89,9 +92,15 @@ fn watch<S: serde::Serialize>(
 ) -> Result<(), Stop> {
     let interval = Duration::from_secs_f64(args.interval);
     let mut before = query(client)?;
+    let mut query_again = || {
+        if interval > KEPT {
+            *client = args.ask.connect()?;
+        }
+        query(client)
+    };
     if args.once || args.ask.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(interval);
-        let now = query(client)?;
+        let now = query_again()?;
         return args.ask.print(schema, &now, |now| all_tables(now, &before));
     }
     let _screen = Screen::enter()?;
@@ -112,7 +121,7 @@ fn watch<S: serde::Serialize>(
             }
             None if clock() < next => {} // the terminal was resized
             None => {
-                let now = query(client)?;
+                let now = query_again()?;
                 let style = crate::output::style();
                 let tables = all_tables(&now, &before);
                 let texts: Vec<_> = tables.iter().map(|table| table.to_text(&style)).collect();

@@ -13,7 +13,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::journal::{self, Header, Journal};
+use crate::journal::{Header, Journal};
 use crate::known::reason;
 use crate::machine::Machine;
 use crate::plan::{Plan, Step};
@@ -57,6 +57,16 @@ pub enum Failure {
         why: String,
         /// What happened while undoing.
         undo: String,
+    },
+    /// The journal is about an interface that is not here.
+    #[error(
+        "the journal of {interface} is kept: {why}; if nothing is to be undone, `flowyard undo {interface} --forget` deletes it"
+    )]
+    Elsewhere {
+        /// Its name in the journal.
+        interface: String,
+        /// Where it is.
+        why: String,
     },
     /// There is nothing to undo.
     #[error("there is no journal of {0} in {1}, so nothing was applied by flowyard")]
@@ -132,6 +142,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
     let header = Header {
         interface: interface.clone(),
         index: state.index,
+        namespace: machine.namespace().ok(),
         boot: boot(machine),
         steps: plan.steps.clone(),
         present: present.cloned().collect(),
@@ -157,6 +168,7 @@ pub fn apply(machine: &mut dyn Machine, plan: &Plan, folder: &Path) -> Result<Jo
             return Err(give_up(machine, journal, setting, why));
         }
     }
+    journal.applied();
     Ok(journal)
 }
 
@@ -269,153 +281,12 @@ fn give_up(
     why: String,
 ) -> Failure {
     let setting = setting.clone();
-    match restore(machine, &mut journal).and_then(|()| journal.delete().map_err(Failure::Journal)) {
+    match undo::restore(machine, &mut journal)
+        .and_then(|()| journal.delete().map_err(Failure::Journal))
+    {
         Ok(()) => Failure::Step { setting, why },
         Err(undo) => Failure::Stuck { setting, why, undo: undo.to_string() },
     }
-}
-
-/// What undoing did.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Undone {
-    /// These settings were restored.
-    Restored(Vec<Setting>),
-    /// The machine was restarted or the interface was made again since then, so its settings are new.
-    Obsolete,
-}
-
-/// Undoes the newest journal of an interface, and deletes it.
-///
-/// # Errors
-/// [`Failure`]; then the journal is kept.
-pub fn undo(machine: &mut dyn Machine, interface: &str, folder: &Path) -> Result<Undone, Failure> {
-    let newest = journal::list(folder, interface).map_err(Failure::Journal)?.pop();
-    let folder = || folder.display().to_string();
-    let path = newest.ok_or_else(|| Failure::Nothing(interface.to_owned(), folder()))?;
-    undo_journal(machine, Journal::open(&path).map_err(Failure::Journal)?)
-}
-
-/// Undoes an open journal, and deletes it.
-///
-/// # Errors
-/// [`Failure`]; then the journal is kept.
-pub fn undo_journal(machine: &mut dyn Machine, mut journal: Journal) -> Result<Undone, Failure> {
-    let header = &journal.header;
-    let index = machine.index(&header.interface).ok();
-    if header.boot != boot(machine) || index != Some(header.index) {
-        journal.delete().map_err(Failure::Journal)?;
-        return Ok(Undone::Obsolete);
-    }
-    restore(machine, &mut journal)?;
-    let steps = journal.steps();
-    let begun = journal.begun.iter().filter_map(|&step| steps.get(step));
-    let made = begun.filter(|step| !step.setting.is_new());
-    let mut settings: Vec<_> = made.map(|step| step.setting.clone()).collect();
-    settings.sort();
-    settings.dedup();
-    journal.delete().map_err(Failure::Journal)?;
-    Ok(Undone::Restored(settings))
-}
-
-/// Restores the settings that a journal names, the last change first.
-fn restore(machine: &mut dyn Machine, journal: &mut Journal) -> Result<(), Failure> {
-    let (mut foreign, mut failed) = (Vec::new(), Vec::new());
-    find::unnamed(machine, journal, &mut foreign, &mut failed);
-    let (steps, interface) = (&journal.steps(), &journal.header.interface);
-    let is_begun = |step: &usize| journal.begun.contains(step) && !steps[*step].setting.is_new();
-    let begun: Vec<usize> = (0..steps.len()).filter(is_begun).collect();
-    for &number in begun.iter().rev() {
-        let Step { setting, from, to, .. } = &steps[number];
-        match setting.get(machine, interface) {
-            Ok(now) if now == *from || now == first(steps, &begun, setting) => {}
-            Ok(now) if now == *to && find::is_used(machine, interface, setting) => {
-                foreign.push(format!("{setting} is used by a rule of another program"));
-            }
-            Ok(now) if now == *to || follows_channels(steps, setting) => {
-                // Before the channels are restored, a table may name queues that do not exist: `again`
-                // restores it then.
-                if let Err(error) = setting.set(machine, interface, from)
-                    && !follows_channels(steps, setting)
-                {
-                    failed.push(reason(&setting.to_string(), &error));
-                }
-            }
-            Ok(now) => foreign.push(format!(
-                "{setting} is {}, flowyard had set {}",
-                short(&now),
-                short(to)
-            )),
-            Err(error) => failed.push(reason(&setting.to_string(), &error)),
-        }
-    }
-    if foreign.is_empty() && failed.is_empty() {
-        failed = again(machine, interface, steps, &begun);
-        if begun.iter().any(|&step| steps[step].setting == Setting::Channels) {
-            failed.extend(put_back(machine, interface, &journal.header.reset));
-        }
-    }
-    match (failed.is_empty(), foreign.is_empty()) {
-        (true, true) => Ok(()),
-        (false, _) => Err(Failure::Unrestored(failed)),
-        (true, false) => Err(Failure::Foreign(foreign)),
-    }
-}
-
-/// The value that a setting had before the first step that changed it. It is there already if undoing was killed.
-fn first<'a>(steps: &'a [Step], begun: &[usize], setting: &Setting) -> &'a str {
-    let mut of_setting = begun.iter().map(|&step| &steps[step]);
-    of_setting.find(|step| step.setting == *setting).map_or("", |step| &step.from)
-}
-
-/// Restores once more what restoring the channels has reset, and reads everything back.
-fn again(
-    machine: &mut dyn Machine,
-    interface: &str,
-    steps: &[Step],
-    begun: &[usize],
-) -> Vec<String> {
-    let mut failed = Vec::new();
-    for (at, &number) in begun.iter().enumerate() {
-        let Step { setting, from, .. } = &steps[number];
-        if begun[..at].iter().any(|&earlier| steps[earlier].setting == *setting) {
-            continue; // the first step of a setting has its original value
-        }
-        let is_there =
-            |machine: &dyn Machine| setting.get(machine, interface).is_ok_and(|now| now == *from);
-        if is_there(machine) {
-            continue;
-        }
-        let set = setting.set(machine, interface, from);
-        if let Err(error) = set {
-            failed.push(reason(&setting.to_string(), &error));
-        } else if !is_there(machine) {
-            failed.push(format!("{setting} does not take its former value {}", short(from)));
-        }
-    }
-    failed
-}
-
-/// Restores what the driver has reset with the channels, although no step changed it.
-fn put_back(machine: &mut dyn Machine, interface: &str, reset: &Settings) -> Vec<String> {
-    let mut failed = Vec::new();
-    for (setting, value) in reset {
-        let is_there = |machine: &dyn Machine| setting.get(machine, interface);
-        match (is_there(machine), setting.absent()) {
-            // A file that is gone has no setting; a rule that is another one is somebody's.
-            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => continue,
-            (Ok(now), _) if now == *value => continue,
-            (Ok(now), Some(absent)) if now != absent => continue,
-            _ => {}
-        }
-        match setting.set(machine, interface, value).and_then(|()| is_there(machine)) {
-            Ok(now) if now == *value => {}
-            Ok(now) => {
-                failed.push(format!("{setting} is {} instead of {}", short(&now), short(value)));
-            }
-            Err(error) => failed.push(reason(&setting.to_string(), &error)),
-        }
-    }
-    failed
 }
 
 #[cfg(test)]
@@ -427,3 +298,6 @@ mod group_tests;
 mod rule_tests;
 #[cfg(test)]
 mod tests;
+mod undo;
+
+pub use undo::{Undone, undo, undo_journal};

@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
-use flowyard_adapter::rules::{Rule, RuleAction};
+use flowyard_adapter::rules::RuleAction;
 
 use crate::cpus;
 use crate::flow_types::FLOW_TYPES;
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
-use crate::ntuple::{Listed, Table};
+use crate::ntuple::{Listed, Request, Table};
 
 mod rules;
 
@@ -18,6 +18,9 @@ pub(crate) use rules::Rules;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fake {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) namespace: u64,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) channels: Channels,
     pub(crate) rss: Option<Rss>,
@@ -46,6 +49,10 @@ pub(crate) fn killed() -> io::Error {
 
 fn unsupported<T>() -> io::Result<T> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+fn no_device<T>() -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(libc::ENODEV))
 }
 
 fn missing() -> io::Error {
@@ -86,6 +93,9 @@ impl Fake {
         let counts = |combined| Counts { combined, ..Counts::default() };
         let names = (0..4).map(|queue| (format!("rx_queue_{queue}_packets"), 100 + queue));
         Self {
+            name: "eth0".to_owned(),
+            index: 2,
+            namespace: 4_026_531_840,
             files,
             channels: Channels { most: counts(4), now: counts(4) },
             rss: Some(Rss {
@@ -216,7 +226,15 @@ impl Machine for Fake {
     }
 
     fn index(&self, interface: &str) -> io::Result<u32> {
-        if interface == "eth0" { Ok(2) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
+        if interface == self.name { Ok(self.index) } else { no_device() }
+    }
+
+    fn name(&self, index: u32) -> io::Result<String> {
+        if index == self.index { Ok(self.name.clone()) } else { no_device() }
+    }
+
+    fn namespace(&self) -> io::Result<u64> {
+        Ok(self.namespace)
     }
 
     fn driver(&self, _: &str) -> io::Result<Driver> {
@@ -355,10 +373,10 @@ impl Machine for Fake {
         self.rules.as_ref().map_or_else(unsupported, |rules| Ok(rules.at(location)))
     }
 
-    fn insert_rule(&mut self, _: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+    fn insert_rule(&mut self, _: &str, rule: &Request, location: u32) -> io::Result<u32> {
         self.change()?;
         let queues = self.channels.now.combined;
-        if let RuleAction::Context { context, .. } = rule.action
+        if let Ok(RuleAction::Context { context, .. }) = rule.decode().map(|rule| rule.action)
             && !self.contexts.as_ref().is_some_and(|all| all.contains_key(&context))
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));

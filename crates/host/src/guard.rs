@@ -56,6 +56,8 @@ impl Guard<'_> {
         match setting {
             // The socket keeps its transmit queue while frames are under way, so nothing is lost or overtaken.
             Setting::Xps(_) => return None,
+            // Frames come to a context by a rule only, and no rule leads to one that is made.
+            Setting::NewContext => return None,
             Setting::Channels => {
                 return Some("can lose frames while the driver makes its queues again".to_owned());
             }
@@ -127,7 +129,12 @@ const fn is_modelled(setting: &Setting) -> bool {
 const fn is_about_queues(setting: &Setting) -> bool {
     matches!(
         setting,
-        Setting::Key | Setting::Table | Setting::Fields(_) | Setting::Rule(_) | Setting::NewRule(_)
+        Setting::Key
+            | Setting::Table
+            | Setting::Fields(_)
+            | Setting::Context(_)
+            | Setting::Rule(_)
+            | Setting::NewRule(_)
     )
 }
 
@@ -248,6 +255,31 @@ mod tests {
         assert_eq!(dangers(&fake, &table), [""; 0]);
         let channels = steps(&fake, &[(Setting::Channels, "rx 0 tx 0 other 0 combined 2")]);
         assert_eq!(dangers(&fake, &channels).len(), 1);
+    }
+
+    /// Making a context moves nothing; the rule that leads to it moves the flows that match.
+    #[test]
+    fn a_group_of_queues_for_other_flows_is_no_danger() {
+        let ssh = flow(50_000);
+        let mut fake = Fake::with_rules("mlx5_core");
+        fake.management = managed(Carried::Flow(ssh)).management;
+        // Nothing but the connection's own queue is in the table.
+        fake.rss.as_mut().unwrap().table = vec![0; 128];
+        let state = State::read(&fake, "eth0").unwrap();
+        for (flows, found) in
+            [("tcp 0.0.0.0:0 > 10.0.0.2:80", 0), ("tcp 0.0.0.0:0 > 10.0.0.2:22", 1)]
+        {
+            let goal = Goal::Group(flows.parse().unwrap(), 2);
+            let plan = plan(&state, &goal, &Traffic::default(), "test");
+            assert_eq!(plan.steps[0].setting, Setting::NewContext, "{plan:?}");
+            let dangers = dangers(&fake, &plan);
+            assert_eq!(dangers.len(), found, "{flows}: {dangers:?}");
+        }
+        // A context in which the connection is: without it, its queue is not known.
+        let context = fake.create_context("eth0", &[2; 128], &[]).unwrap();
+        fake.foreign_rule("flow-type tcp4 dst-port 22 context 1 queue 0");
+        let delete = steps(&fake, &[(Setting::Context(context), "none")]);
+        assert_eq!(dangers(&fake, &delete).len(), 1);
     }
 
     #[test]

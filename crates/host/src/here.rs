@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-
-use flowyard_adapter::rules::Rule;
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Machine, Management, Rss};
-use crate::ntuple::{Listed, Table};
+use crate::ntuple::{Listed, Request, Table};
 use crate::{management, ntuple, sys};
 
 /// The names of the interfaces in the network namespace of the calling thread.
@@ -52,6 +51,16 @@ impl Machine for Here {
 
     fn index(&self, interface: &str) -> io::Result<u32> {
         sys::index(interface)
+    }
+
+    fn name(&self, index: u32) -> io::Result<String> {
+        let is_it = |name: &String| sys::index(name).is_ok_and(|other| other == index);
+        let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
+        interfaces().into_iter().find(is_it).ok_or_else(no_device)
+    }
+
+    fn namespace(&self) -> io::Result<u64> {
+        Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
     }
 
     fn driver(&self, interface: &str) -> io::Result<Driver> {
@@ -114,11 +123,25 @@ impl Machine for Here {
         ntuple::at(interface, location)
     }
 
-    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32> {
+    fn insert_rule(&mut self, interface: &str, rule: &Request, location: u32) -> io::Result<u32> {
         ntuple::insert_at(interface, rule, location)
     }
 
     fn delete_rule(&mut self, interface: &str, location: u32) -> io::Result<()> {
         ntuple::delete(interface, location)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_found_by_their_index() {
+        assert_eq!(Here.name(Here.index("lo").unwrap()).unwrap(), "lo");
+        assert_eq!(Here.name(u32::MAX).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        let link = fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let number = Here.namespace().unwrap();
+        assert_eq!(link.to_str().unwrap(), format!("net:[{number}]"));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  IFACE.1.journal   line 1: the interface, the boot, and every step with the value before and after
-//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "confirmed"
+//!                    "begin 0" "done 0" "begin 1" "made 1 rule-2045" "done 1" ...  "applied" "confirmed" "gone rule-7"
 //! ```
 //!
 //! The first line is complete on the disk before the first change; the others are appended and may be torn. A
@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,9 @@ pub struct Header {
     pub interface: String,
     /// The kernel's index of the interface: another interface of the same name has another.
     pub index: u32,
+    /// The number of the network namespace in which the interface is; journals of former versions do not name it.
+    #[serde(default)]
+    pub namespace: Option<u64>,
     /// The boot of the machine (`/proc/sys/kernel/random/boot_id`): a restart forgets all settings.
     pub boot: String,
     /// The steps.
@@ -53,6 +57,10 @@ pub struct Journal {
     pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
+    /// Whether all steps were made, and everything else was as before.
+    applied: bool,
+    /// Rules that the driver may reset, but that were deleted after the change: known since undoing began.
+    gone: Option<Vec<Setting>>,
     file: File,
 }
 
@@ -69,6 +77,10 @@ pub struct Contents {
     pub made: BTreeMap<usize, Setting>,
     /// Whether the user confirmed the change.
     pub confirmed: bool,
+    /// Whether all steps were made, and everything else was as before.
+    pub applied: bool,
+    /// Rules that the driver may reset, but that were deleted after the change: known since undoing began.
+    pub gone: Option<Vec<Setting>>,
 }
 
 /// Reads the text of a journal, whose last line may be torn.
@@ -78,8 +90,7 @@ pub struct Contents {
 pub fn parse(text: &str) -> Result<Contents, serde_json::Error> {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let header = serde_json::from_str(first)?;
-    let Progress { begun, done, made, confirmed } = progress(rest);
-    Ok(Contents { header, begun, done, made, confirmed })
+    Ok(progress(rest).of(header))
 }
 
 /// The journals of an interface in `folder`, the oldest first.
@@ -113,10 +124,22 @@ impl Journal {
             let stem = path.file_stem()?.to_str()?;
             stem.rsplit('.').next()?.parse::<u32>().ok()
         };
-        let next = last.as_deref().and_then(number).unwrap_or(0) + 1;
-        let path = folder.join(format!("{}.{next}.journal", header.interface));
-        drop(write(&path, header, "")?);
-        Self::open(&path)
+        let mut next = last.as_deref().and_then(number).unwrap_or(0);
+        let (path, file) = loop {
+            next += 1;
+            let path = folder.join(format!("{}.{next}.journal", header.interface));
+            match write(&path, header, "", Name::New) {
+                // Another process has taken the name since the journals were listed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                written => break (path, written?),
+            }
+        };
+        Ok(Self::new(path, file, Progress::default().of(header.clone())))
+    }
+
+    fn new(path: PathBuf, file: File, contents: Contents) -> Self {
+        let Contents { header, begun, done, made, confirmed, applied, gone } = contents;
+        Self { path, header, begun, done, made, confirmed, applied, gone, file }
     }
 
     /// Adds a step, of which there are many: the journal then has what it was before as one step, from the first value to
@@ -132,7 +155,7 @@ impl Journal {
         let before = Step { to: step.from.clone(), ..first.clone() };
         let header = Header { steps: vec![before, step], ..self.header.clone() };
         // The new file has the lock before it gets the name.
-        self.file = write(&self.path, &header, "begin 0\ndone 0\nbegin 1\n")?;
+        self.file = write(&self.path, &header, "begin 0\ndone 0\nbegin 1\n", Name::Own)?;
         (self.header, self.begun, self.done) = (header, vec![0, 1], vec![0]);
         self.made.clear();
         Ok(())
@@ -153,11 +176,11 @@ impl Journal {
         })?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let Contents { header, begun, done, made, confirmed } = parse(&text).map_err(|error| {
+        let contents = parse(&text).map_err(|error| {
             let what = format!("{}: this is not a journal: {error}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
-        Ok(Self { path: path.to_owned(), header, begun, done, made, confirmed, file })
+        Ok(Self::new(path.to_owned(), file, contents))
     }
 
     /// Appends a line; when this returns, it is on the disk.
@@ -216,6 +239,29 @@ impl Journal {
         Ok(())
     }
 
+    /// Records that all steps were made, and that everything else was as before.
+    pub(crate) fn applied(&mut self) {
+        // If this cannot be written, undoing puts back all rules that it does not find.
+        let _written = self.append("applied");
+        self.applied = true;
+    }
+
+    /// Of the rules that the driver may reset, those that somebody deleted after the change, so that undoing does not put
+    /// them back. This is recorded before the channels are restored, because afterwards the driver may have dropped the
+    /// others, too. Until the change was complete, it may have dropped any of them.
+    pub(crate) fn gone(&mut self, is_absent: impl Fn(&Setting) -> bool) -> Vec<Setting> {
+        if self.gone.is_none() {
+            let rules = self.header.reset.keys().filter(|setting| setting.absent().is_some());
+            let gone: Vec<_> =
+                rules.filter(|rule| self.applied && is_absent(rule)).cloned().collect();
+            let line = gone.iter().fold("gone".to_owned(), |line, rule| format!("{line} {rule}"));
+            // If this cannot be written, an undo that is interrupted puts them back.
+            let _written = self.append(&line);
+            self.gone = Some(gone);
+        }
+        self.gone.clone().unwrap_or_default()
+    }
+
     /// Deletes the journal, when its steps have been undone.
     ///
     /// # Errors
@@ -225,17 +271,40 @@ impl Journal {
     }
 }
 
-/// Writes a journal: a complete file appears under the name, or none. Returns the file, which is locked.
-fn write(path: &Path, header: &Header, progress: &str) -> io::Result<File> {
+/// The name that a journal is written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    /// One that no file must have.
+    New,
+    /// That of the journal which is replaced.
+    Own,
+}
+
+/// Writes a journal: a complete file appears under the name, or none. Returns the file, which is locked before it gets
+/// the name.
+fn write(path: &Path, header: &Header, progress: &str, name: Name) -> io::Result<File> {
     let mut text = serde_json::to_string(header).map_err(io::Error::other)?;
     text.push('\n');
     text.push_str(progress);
-    let temporary = path.with_extension("new");
-    let mut new = File::create(&temporary)?;
-    new.try_lock().map_err(io::Error::from)?;
-    new.write_all(text.as_bytes())?;
-    new.sync_all()?;
-    fs::rename(&temporary, path)?;
+    // Another process may be writing a journal, too: its temporary file has another name.
+    let unique = RandomState::new().build_hasher().finish();
+    let temporary = path.with_extension(format!("{unique:016x}.new"));
+    let mut new = File::options().append(true).create_new(true).open(&temporary)?;
+    let mut fill = || -> io::Result<()> {
+        new.try_lock().map_err(io::Error::from)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        match name {
+            Name::Own => fs::rename(&temporary, path),
+            Name::New => fs::hard_link(&temporary, path),
+        }
+    };
+    let filled = fill();
+    if name == Name::New || filled.is_err() {
+        // A file that is left is no journal, and does no harm.
+        let _removed = fs::remove_file(&temporary);
+    }
+    filled?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(new)
@@ -267,6 +336,15 @@ struct Progress {
     done: Vec<usize>,
     made: BTreeMap<usize, Setting>,
     confirmed: bool,
+    applied: bool,
+    gone: Option<Vec<Setting>>,
+}
+
+impl Progress {
+    fn of(self, header: Header) -> Contents {
+        let Self { begun, done, made, confirmed, applied, gone } = self;
+        Contents { header, begun, done, made, confirmed, applied, gone }
+    }
 }
 
 /// The last line may be torn: it counts only with its end.
@@ -280,8 +358,63 @@ fn progress(text: &str) -> Progress {
                 let setting = Setting::try_from(setting.to_owned());
                 all.made.extend(step.parse::<usize>().ok().zip(setting.ok()));
             }
+            ["gone", ref rules @ ..] => {
+                let settings = rules.iter().map(|rule| Setting::try_from((*rule).to_owned()));
+                all.gone = Some(settings.flatten().collect());
+            }
+            ["applied"] => all.applied = true,
             _ => all.confirmed |= line == "confirmed",
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            interface: "eth0".to_owned(),
+            index: 2,
+            namespace: Some(9),
+            boot: "5c8a".to_owned(),
+            steps: Vec::new(),
+            present: Vec::new(),
+            reset: Settings::new(),
+        }
+    }
+
+    /// Several processes that apply plans at the same time have a journal each, which is locked.
+    #[test]
+    fn journals_that_are_made_at_once_have_a_name_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let threads = 8;
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let create = || Journal::create(folder.path(), &header()).unwrap();
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(create)).collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let found = list(folder.path(), "eth0").unwrap();
+        assert_eq!(found.len(), threads);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), threads, "nothing else is left");
+        for path in &found {
+            let taken = Journal::open(path).unwrap_err();
+            assert_eq!(taken.kind(), io::ErrorKind::WouldBlock);
+        }
+        drop(made);
+        for path in found {
+            assert_eq!(Journal::open(&path).unwrap().header, header());
+        }
+    }
+
+    #[test]
+    fn a_confirmation_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(folder.path(), &header()).unwrap();
+        confirm(&journal.path).unwrap();
+        journal.begin(0).unwrap();
+        let contents = parse(&fs::read_to_string(&journal.path).unwrap()).unwrap();
+        assert!(contents.confirmed && contents.begun == [0], "{contents:?}");
+    }
 }

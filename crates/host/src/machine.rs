@@ -5,12 +5,11 @@
 
 use std::io;
 
-use flowyard_adapter::rules::Rule;
 use flowyard_frame::FlowKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ntuple::table::{Listed, Table};
+use crate::ntuple::{Listed, Request, Table};
 
 /// The driver of an interface (`ETHTOOL_GDRVINFO`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -122,6 +121,10 @@ pub trait Machine {
     fn management(&self, interface: &str) -> Vec<Management>;
     /// The kernel's index of an interface.
     fn index(&self, interface: &str) -> io::Result<u32>;
+    /// The name of the interface with this index.
+    fn name(&self, index: u32) -> io::Result<String>;
+    /// The network namespace, as the number that the kernel gives it.
+    fn namespace(&self) -> io::Result<u64>;
     /// The driver.
     fn driver(&self, interface: &str) -> io::Result<Driver>;
     /// The channels.
@@ -153,7 +156,7 @@ pub trait Machine {
     /// The rule at a location, if there is one.
     fn rule(&self, interface: &str, location: u32) -> io::Result<Option<Listed>>;
     /// Installs a rule at a location, or where the driver chooses ([`crate::ntuple::ANY_LOCATION`]). Returns its location.
-    fn insert_rule(&mut self, interface: &str, rule: &Rule, location: u32) -> io::Result<u32>;
+    fn insert_rule(&mut self, interface: &str, rule: &Request, location: u32) -> io::Result<u32>;
     /// Deletes the rule at a location.
     fn delete_rule(&mut self, interface: &str, location: u32) -> io::Result<()>;
 }

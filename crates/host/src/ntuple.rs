@@ -70,23 +70,16 @@ pub fn insert(interface: &str, rule: &Rule) -> io::Result<u32> {
         Some(loc) => loc,
         None => place(interface)?,
     };
-    insert_at(interface, rule, loc)
+    insert_at(interface, &Request::encode(rule, loc), loc)
 }
 
-/// Installs a rule at `loc`, which may be [`ANY_LOCATION`] if the driver chooses locations. Returns its location.
+/// Installs a rule at `loc`, which may be [`ANY_LOCATION`] if the driver chooses locations. Returns its location. The
+/// bytes may be those of a listed rule, also if it has no words in ethtool.
 ///
 /// # Errors
 /// What the driver returns.
-pub fn insert_at(interface: &str, rule: &Rule, loc: u32) -> io::Result<u32> {
-    call::insert(interface, &Request::encode(rule, loc))
-}
-
-/// Puts a rule back as it was listed, also if it has no words in ethtool.
-///
-/// # Errors
-/// What the driver returns.
-pub fn restore(interface: &str, rule: &Listed) -> io::Result<u32> {
-    call::insert(interface, &rule.bytes.at(rule.loc))
+pub fn insert_at(interface: &str, rule: &Request, loc: u32) -> io::Result<u32> {
+    call::insert(interface, &rule.at(loc))
 }
 
 /// Deletes the rule at a location.

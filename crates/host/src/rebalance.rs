@@ -200,6 +200,7 @@ impl Rebalancer {
         let header = Header {
             interface: interface.clone(),
             index: state.index,
+            namespace: machine.namespace().ok(),
             boot: boot(machine),
             steps: Vec::new(),
             present: Vec::new(),

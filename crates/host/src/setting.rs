@@ -269,7 +269,7 @@ impl Setting {
             }
             Self::Rule(location) if value == NONE => machine.delete_rule(interface, *location),
             Self::Rule(location) => {
-                let rule = words::read(value).ok_or_else(wrong)?;
+                let rule = words::bytes(value).ok_or_else(wrong)?;
                 machine.insert_rule(interface, &rule, *location).map(drop)
             }
             Self::Context(number) if value == NONE => machine.delete_context(interface, *number),
@@ -291,7 +291,7 @@ impl Setting {
         let wrong = || invalid(self, value);
         match self {
             Self::NewRule(_) => {
-                let rule = words::read(value).ok_or_else(wrong)?;
+                let rule = words::bytes(value).ok_or_else(wrong)?;
                 machine.insert_rule(interface, &rule, ANY_LOCATION).map(Self::Rule)
             }
             Self::NewContext => {

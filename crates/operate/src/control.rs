@@ -4,8 +4,8 @@
 //!  bind  mode 0600 (0660 with a group); a socket on which no process listens is replaced
 //! ```
 //!
-//! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives within
-//! 10 seconds; at most 16 connections are open; at most one trace, one count of flows and one listing of connections run, and each ends
+//! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives as a whole within
+//! 10 seconds of the answer before it; at most 16 connections are open; at most one trace, one count of flows and one listing of connections run, and each ends
 //! when its client closes the connection.
 //! Thread-safety: one thread accepts connections, and each connection has a thread. Dropping the server
 //! removes the socket.
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flowyard_yard::Handle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -301,7 +301,7 @@ fn spawn(stream: UnixStream, source: &Source, busy: &Arc<Busy>) {
     }
     let (source, connection) = (source.clone(), Arc::clone(busy));
     let serve = move || {
-        let _closed = converse(&stream, &source, &connection);
+        let _closed = converse(&stream, &source, &connection, WAIT);
         connection.connections.fetch_sub(1, Ordering::AcqRel);
     };
     if thread::Builder::new().name("control".into()).spawn(serve).is_err() {
@@ -309,16 +309,40 @@ fn spawn(stream: UnixStream, source: &Source, busy: &Arc<Busy>) {
     }
 }
 
-/// Answers line by line until the client closes the connection.
-fn converse(stream: &UnixStream, source: &Source, busy: &Busy) -> io::Result<()> {
-    stream.set_read_timeout(Some(WAIT))?;
-    stream.set_write_timeout(Some(WAIT))?;
-    let mut reader = BufReader::new(stream);
+#[allow(clippy::disallowed_methods, reason = "the time of a live connection is measured")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// The bytes of a request, which arrives as a whole until `end`: a timeout of each read would let a client that sends a
+/// byte now and then keep its connection.
+struct Timely<'a> {
+    stream: &'a UnixStream,
+    end: Instant,
+}
+
+impl Read for Timely<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(clock());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
+}
+
+/// Answers line by line until the client closes the connection, or sends no request for the time `wait`.
+fn converse(stream: &UnixStream, source: &Source, busy: &Busy, wait: Duration) -> io::Result<()> {
+    stream.set_write_timeout(Some(wait))?;
+    let mut reader = BufReader::new(Timely { stream, end: clock() });
     loop {
+        reader.get_mut().end = clock() + wait;
         let mut line = Vec::new();
         if reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
+        stream.set_read_timeout(Some(wait))?;
         if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
             let text = format!(
                 "the request is too long; write one line of JSON of at most {LONGEST} bytes"
@@ -437,3 +461,6 @@ fn taken(stream: &UnixStream, what: &str) -> io::Result<()> {
 fn good<T: Serialize>(stream: &UnixStream, answer: T) -> io::Result<()> {
     Response::Answer(answer).send(stream)
 }
+
+#[cfg(test)]
+mod tests;

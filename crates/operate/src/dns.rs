@@ -10,6 +10,7 @@
 //! bytes before all that were read of the name.
 //! Thread-safety: stateless.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The length of the header, in bytes.
@@ -31,6 +32,11 @@ pub(crate) mod kind {
     pub(crate) const CNAME: u16 = 5;
     pub(crate) const AAAA: u16 = 28;
     pub(crate) const SRV: u16 = 33;
+}
+
+/// The ID of a new query. Its keys are drawn by the system, so nobody who does not see the query knows the number.
+pub(crate) fn random_id() -> u16 {
+    RandomState::new().build_hasher().finish() as u16
 }
 
 /// A query for records of this type. Names are validated by the configuration.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     show_and_top_print_the_state_of_an_instance,
+    top_may_wait_for_longer_than_a_connection_is_kept,
     an_idle_core_reports_the_processor_time_that_it_uses,
     a_trace_shows_every_stage_and_the_fix,
     a_drop_by_a_full_queue_is_explained,
@@ -71,6 +72,13 @@ fn show_and_top_print_the_state_of_an_instance() {
     }
     let (status, text) = yard.stop();
     assert!(status.success() && text.contains("0 held"), "{text}");
+}
+
+/// The control socket closes a connection without a request after 10 s.
+fn top_may_wait_for_longer_than_a_connection_is_kept() {
+    let yard = Yard::start(&config().replace("pace = \"20000\"", "pace = \"1\""), &[]);
+    let top = yard.ask(&["top", "--once", "--interval", "10.5"]);
+    assert!(top.contains("Cores"), "{top}");
 }
 
 /// A core that waits for a frame a second is not busy, but it uses processor time.

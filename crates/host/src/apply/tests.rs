@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::Fake;
 use crate::goal::{Goal, plan};
+use crate::journal;
 use crate::traffic::Traffic;
 use flowyard_frame::{FlowKey, proto};
 
@@ -284,6 +285,85 @@ fn after_a_restart_there_is_nothing_to_restore() {
     let applied = fake.clone();
     assert_eq!(undo(&mut fake, "eth0", folder.path()).unwrap(), Undone::Obsolete);
     assert_eq!(fake, applied);
+}
+
+/// Undoes a change after the machine was changed by `then`: the result, the journals left, and whether undoing changed
+/// nothing.
+fn changed_then(folder: &Path, then: impl Fn(&mut Fake)) -> (Result<Undone, Failure>, usize, bool) {
+    let mut fake = Fake::virtio();
+    let plan = plan_for(&fake, &Goal::Balance);
+    drop(apply(&mut fake, &plan, folder).unwrap());
+    then(&mut fake);
+    let before = fake.clone();
+    let undone = undo(&mut fake, "eth0", folder);
+    (undone, journal::list(folder, "eth0").unwrap().len(), fake == before)
+}
+
+#[test]
+fn the_journal_of_an_interface_that_is_elsewhere_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    // Interfaces of two namespaces may have the same name and index.
+    for index in [2, 7] {
+        let folder = folder.path().join(index.to_string());
+        let (undone, journals, is_unchanged) =
+            changed_then(&folder, |fake| (fake.namespace, fake.index) = (9, index));
+        let why = undone.unwrap_err().to_string();
+        assert!(why.contains("another network namespace"), "{why}");
+        assert_eq!((journals, is_unchanged), (1, true));
+    }
+    let renamed = folder.path().join("renamed");
+    let (undone, journals, is_unchanged) = changed_then(&renamed, |fake| fake.name = "lan0".into());
+    let why = undone.unwrap_err().to_string();
+    assert!(why.contains("is called lan0 now"), "{why}");
+    assert_eq!((journals, is_unchanged), (1, true));
+    let removed = folder.path().join("removed");
+    let (undone, journals, is_unchanged) = changed_then(&removed, |fake| fake.index = 7);
+    assert_eq!((undone.unwrap(), journals, is_unchanged), (Undone::Obsolete, 0, true));
+}
+
+/// The socket flow table is the machine's, and outlives the interface, but not a restart.
+#[test]
+fn what_is_not_the_interfaces_own_is_restored_after_it_was_removed() {
+    for is_restarted in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut fake = Fake::virtio();
+        let plan = plan_for(&fake, &Goal::Locality);
+        assert!(plan.steps.iter().any(|step| step.setting == Setting::SockFlows), "{plan:?}");
+        drop(apply(&mut fake, &plan, folder.path()).unwrap());
+        fake.index = 7;
+        if is_restarted {
+            fake.files.insert(BOOT.into(), "another\n".into());
+        }
+        let mut want = fake.clone();
+        let undone = undo(&mut fake, "eth0", folder.path()).unwrap();
+        if is_restarted {
+            assert_eq!(undone, Undone::Obsolete);
+        } else {
+            assert_eq!(undone, Undone::Restored(vec![Setting::SockFlows]));
+            Setting::SockFlows.set(&mut want, "eth0", "0").unwrap();
+        }
+        assert_eq!(fake, want);
+        assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no journal is left");
+    }
+}
+
+#[test]
+fn a_journal_without_a_network_namespace_is_undone_where_the_interface_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut fake = Fake::virtio();
+    let before = fake.clone();
+    let journal = apply(&mut fake, &plan_for(&before, &Goal::Balance), folder.path()).unwrap();
+    let path = journal.path.clone();
+    drop(journal);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace(r#""namespace":4026531840,"#, "")).unwrap();
+    assert_eq!(Journal::open(&path).unwrap().header.namespace, None);
+    let mut elsewhere = fake.clone();
+    elsewhere.index = 7;
+    let kept = undo(&mut elsewhere, "eth0", folder.path()).unwrap_err();
+    assert!(matches!(kept, Failure::Elsewhere { .. }), "{kept}");
+    undo(&mut fake, "eth0", folder.path()).unwrap();
+    assert_eq!(fake, before);
 }
 
 #[test]

@@ -61,27 +61,35 @@ impl Rules {
         self.list.values().filter_map(queue).max()
     }
 
-    pub(super) fn insert(&mut self, rule: &Rule, location: u32, queues: u32) -> io::Result<u32> {
+    pub(super) fn insert(
+        &mut self,
+        bytes: &Request,
+        location: u32,
+        queues: u32,
+    ) -> io::Result<u32> {
         let location = match (location, self.chooses) {
             (ANY_LOCATION, true) => (0..).find(|at| !self.list.contains_key(at)).unwrap(),
             (ANY_LOCATION, false) | (_, true) => return error(libc::EINVAL),
             (location, false) => location,
         };
-        if matches!(rule.action, RuleAction::Queue(queue) if queue >= queues) {
+        let rule = bytes.decode();
+        if matches!(&rule, Ok(rule) if matches!(rule.action, RuleAction::Queue(queue) if queue >= queues))
+        {
             return error(libc::EINVAL);
         }
-        if let Some(target) = self.target {
+        // A rule without words is not one of the model's.
+        if let (Some(target), Ok(rule)) = (self.target, rule) {
             if !self.on {
                 return error(libc::EOPNOTSUPP);
             }
             let others = self.list.iter().filter(|(at, _)| **at != location);
-            let mut all: Vec<Rule> = others.map(|(_, bytes)| bytes.decode().unwrap()).collect();
-            all.push(Rule { loc: Some(location), ..rule.clone() });
+            let mut all: Vec<Rule> = others.flat_map(|(_, bytes)| bytes.decode()).collect();
+            all.push(Rule { loc: Some(location), ..rule });
             if !matches!(compile(&all, target).pop(), Some(Verdict::Accepted { .. })) {
                 return error(libc::EINVAL);
             }
         }
-        self.list.insert(location, Request::encode(rule, location).meant());
+        self.list.insert(location, bytes.at(location).meant());
         Ok(location)
     }
 }
@@ -119,6 +127,6 @@ impl Fake {
             (false, Some(location)) => location,
             (false, None) => free(),
         };
-        rules.insert(&rule, location, 64).unwrap()
+        rules.insert(&Request::encode(&rule, 0), location, 64).unwrap()
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     if let Some(action) = ask.card.rule(flow).filter(|_| rules::is_single(flow)) {
         return steered(ask, flow, action, &entries, wish);
     }
-    let by_table = if rules::is_single(flow) { by_table(ask, flow, &entries) } else { None };
+    let by_table = by_table(ask, flow, &entries);
     let by_rule = by_rule(ask, flow, &entries);
     let (by_rule, taken) = match (by_rule, judged(ask, flow)) {
         (Some(way), Ok(taken)) => (Some(way), Some(taken)),
@@ -63,20 +63,16 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
     };
     match (by_table, by_rule.zip(taken)) {
         // The refusal of the rule says why.
-        (None, None) if !rules::is_single(flow) => {}
-        (None, None) => {
-            let limit =
-                "the adapter computes no hash of this flow, so no entry of the table is its own";
-            wish.refuse(WHAT, limit, "ETHTOOL_GRXFH");
-        }
-        (Some((way, shared)), None) => {
+        (Err(_), None) if !rules::is_single(flow) => {}
+        (Err(Limit { limit, source }), None) => wish.refuse(WHAT, &limit, &source),
+        (Ok((way, shared)), None) => {
             let why = format!(
                 "queue {} keeps the entry of the flow; {} entries leave it",
                 way.queue, way.entries
             );
             apply_table(ask, flow, &way, shared, &why, wish);
         }
-        (Some((way, 0)), Some((other, _))) if way.cost() <= other.cost() => {
+        (Ok((way, 0)), Some((other, _))) if way.cost() <= other.cost() => {
             let why = format!(
                 "queue {} keeps the entry of the flow; {} entries leave it, which moves {} flows; a rule would move {}",
                 way.queue, way.entries, way.moved, other.moved
@@ -85,13 +81,13 @@ pub(super) fn wish(ask: &Ask<'_>, flow: &FlowKey, wish: &mut Wish) {
         }
         (by_table, Some((way, taken))) => {
             let why = match by_table {
-                None => "no single entry of the table is the flow's own".to_owned(),
-                Some((_, shared @ 1..)) => {
+                Err(Limit { limit, .. }) => limit,
+                Ok((_, shared @ 1..)) => {
                     format!(
                         "{shared} other flows of the traffic share the entry of the flow in the table"
                     )
                 }
-                Some((other, _)) => {
+                Ok((other, _)) => {
                     format!(
                         "this moves {} flows; entries of the table alone would move {}",
                         way.moved, other.moved
@@ -128,6 +124,11 @@ fn steered(ask: &Ask<'_>, flow: &FlowKey, action: RuleAction, entries: &[u32], w
     let way = way(ask, flow, entries, queue, None, Some(queue));
     let why = format!("a rule steers the flow to queue {queue}; {} entries leave it", way.entries);
     apply_table(ask, flow, &way, 0, &why, wish);
+    if let Some(users) = other_users(ask, flow, queue) {
+        wish.notes.push(format!(
+            "Queue {queue} does not become the flow's own, because it is used by {users}, too."
+        ));
+    }
 }
 
 /// The driver's word about a rule for the flow. It does not depend on the queue, as far as the queue exists.
@@ -135,12 +136,43 @@ fn judged(ask: &Ask<'_>, flow: &FlowKey) -> Result<Taken, Limit> {
     rules::judge(ask.state, &rules::of_flow(flow, RuleAction::Queue(ask.queues() - 1)))
 }
 
-fn by_table(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Option<(Way, usize)> {
-    let entry = ask.card.entry(flow)?;
+/// The entry of the flow keeps its queue. An error is the reason why that is not a queue of its own.
+fn by_table(ask: &Ask<'_>, flow: &FlowKey, entries: &[u32]) -> Result<(Way, usize), Limit> {
+    let limit = |limit: &str, source: &str| Limit { limit: limit.into(), source: source.into() };
+    if !rules::is_single(flow) {
+        return Err(limit("no single entry of the table is the flow's own", "ETHTOOL_GRXFH"));
+    }
+    let entry = ask.card.entry(flow).ok_or_else(|| {
+        let why = "the adapter computes no hash of this flow, so no entry of the table is its own";
+        limit(why, "ETHTOOL_GRXFH")
+    })?;
     let own = entries[entry];
+    if let Some(users) = other_users(ask, flow, own) {
+        let why = format!("queue {own}, to which the entry of the flow leads, is used by {users}");
+        return Err(limit(&why, "ETHTOOL_GRXCLSRLALL and ETHTOOL_GRSSH"));
+    }
     let same = ask.traffic.flows().iter().filter(|other| ask.card.entry(&other.key) == Some(entry));
     let same = same.filter(|other| other.key.to_string() != flow.to_string()).count();
-    Some((way(ask, flow, entries, own, Some(entry), None), same))
+    Ok((way(ask, flow, entries, own, Some(entry), None), same))
+}
+
+/// The rules and RSS contexts that lead other flows to a queue: the first one, and the number of the others.
+fn other_users(ask: &Ask<'_>, flow: &FlowKey, queue: u32) -> Option<String> {
+    let leads_there = |(setting, value): &(&Setting, &String)| match setting {
+        Setting::Rule(_) => rules::read(value)
+            .is_some_and(|rule| rule.action == RuleAction::Queue(queue) && !rule.matches(flow)),
+        Setting::Context(_) => {
+            let entries = value.split(" key ").next().and_then(table);
+            entries.is_some_and(|entries| entries.contains(&queue))
+        }
+        _ => false,
+    };
+    let mut users = ask.settings.iter().filter(leads_there).map(|(setting, _)| setting);
+    let first = users.next()?;
+    Some(match users.count() {
+        0 => first.to_string(),
+        more => format!("{first} and {more} more"),
+    })
 }
 
 /// What emptying each queue costs: flows of the traffic that move, and entries. All queues at once, because `way` would

@@ -6,6 +6,7 @@ use super::tests::{flow, traffic};
 use super::*;
 use crate::fake::Fake;
 use crate::machine::Machine as _;
+use crate::ntuple::Request;
 use crate::rules::{judge, of_flow, read, text};
 use crate::setting::table;
 
@@ -94,6 +95,50 @@ fn the_way_that_moves_fewer_flows_is_chosen() {
     assert_eq!(by_rule.change.moved_flows, Some(1));
 }
 
+/// A queue to which a rule or a context of another program leads is no flow's own.
+#[test]
+fn a_queue_with_another_user_is_not_the_flows_own() {
+    let mut fake = Fake::with_rules("mlx5_core");
+    let one = sharing(&fake, 0);
+    let entry = |fake: &Fake| {
+        let state = State::read(fake, "eth0").unwrap();
+        Card::new(&state, &settings_of(&state)).entry(&one).unwrap()
+    };
+    // The table is the cheaper way: queue 3 has no other entry.
+    let own = entry(&fake);
+    let entries = (0..128).map(|at| if at == own { 3 } else { at as u32 % 3 });
+    fake.rss.as_mut().unwrap().table = entries.collect();
+    assert!(made(&fake, one).steps.is_empty(), "it has the queue already");
+    let rule = text(&of_flow(&flow(250), RuleAction::Queue(3)));
+    let mut by_rule = fake.clone();
+    by_rule.foreign_rule(&rule);
+    let mut by_context = fake.clone();
+    by_context.create_context("eth0", &[3; 128], &[]).unwrap();
+    let mut by_both = by_rule.clone();
+    by_both.create_context("eth0", &[3; 128], &[]).unwrap();
+    for (fake, user) in
+        [(by_rule, "rule-0"), (by_context, "rss.context-1"), (by_both, "rss.context-1 and 1 more")]
+    {
+        let plan = made(&fake, one);
+        let step = plan.steps.last().unwrap();
+        assert!(matches!(step.setting, Setting::NewRule(1)), "{plan:?}");
+        assert!(!step.to.ends_with("action 3"), "{step:?}");
+        let want = format!("queue 3, to which the entry of the flow leads, is used by {user}");
+        assert!(step.why.contains(&want), "{step:?}");
+    }
+    // The rule that steers the flow is another program's, and so is a second one to the same queue.
+    for is_shared in [false, true] {
+        let mut fake = fake.clone();
+        fake.foreign_rule(&text(&of_flow(&one, RuleAction::Queue(2))));
+        if is_shared {
+            fake.foreign_rule(&text(&of_flow(&flow(250), RuleAction::Queue(2))));
+        }
+        let notes = made(&fake, one).notes.join(" ");
+        let want = "Queue 2 does not become the flow's own, because it is used by rule-1, too.";
+        assert_eq!(notes.contains(want), is_shared, "{notes}");
+    }
+}
+
 /// Rules of others are part of the prediction, keep their queues to themselves, and are not used.
 #[test]
 fn rules_of_others_are_seen_and_kept_apart() {
@@ -154,17 +199,17 @@ fn off(fake: &mut Fake) {
     fake.rules.as_mut().unwrap().on = false;
 }
 
-/// Rules with another input set.
+/// Rules with another input set, to a queue that is not the flow's.
 fn other(fake: &mut Fake) {
-    fake.foreign_rule("flow-type tcp4 dst-port 9 action 1");
+    fake.foreign_rule("flow-type tcp4 dst-port 9 action 3");
     if fake.driver != "ixgbe" {
-        fake.foreign_rule("flow-type tcp6 dst-port 9 action 1");
+        fake.foreign_rule("flow-type tcp6 dst-port 9 action 3");
     }
 }
 
 fn full(fake: &mut Fake) {
     fake.rules.as_mut().unwrap().locations = 1;
-    let udp = "flow-type udp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 src-port 1 dst-port 2 action 1";
+    let udp = "flow-type udp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 src-port 1 dst-port 2 action 3";
     fake.foreign_rule(udp);
 }
 
@@ -174,7 +219,7 @@ fn silent(fake: &mut Fake) {
 
 fn many(fake: &mut Fake) {
     for port in 1001..=5096 {
-        fake.foreign_rule(&format!("flow-type tcp4 dst-port {port} action 1"));
+        fake.foreign_rule(&format!("flow-type tcp4 dst-port {port} action 3"));
     }
 }
 
@@ -226,7 +271,7 @@ fn the_verdicts_are_those_of_the_drivers() {
             {
                 let rule = read(text).unwrap();
                 // ixgbe takes only rules with one mask.
-                let _refused = fake.insert_rule("eth0", &rule, at as u32);
+                let _refused = fake.insert_rule("eth0", &Request::encode(&rule, 0), at as u32);
             }
             for flow in flows {
                 let flow: FlowKey = flow.parse().unwrap();
@@ -234,7 +279,7 @@ fn the_verdicts_are_those_of_the_drivers() {
                 let state = State::read(&fake, "eth0").unwrap();
                 let planned = judge(&state, &rule);
                 let mut driver_has = fake.clone();
-                let result = driver_has.insert_rule("eth0", &rule, 100);
+                let result = driver_has.insert_rule("eth0", &Request::encode(&rule, 0), 100);
                 assert_eq!(planned.is_ok(), result.is_ok(), "{driver} {others} {flow}: {result:?}");
                 if planned.is_ok() { taken += 1 } else { refused += 1 }
             }

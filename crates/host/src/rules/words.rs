@@ -5,7 +5,7 @@ use flowyard_adapter::rules::{FlowType, Rule, RuleAction, parse};
 use flowyard_frame::{FlowKey, proto};
 
 use crate::files::hex;
-use crate::ntuple::Listed;
+use crate::ntuple::{Listed, Request};
 
 /// In a rule of a plan: the context that the plan makes, whose number the driver chooses. As text it is `new`.
 pub(crate) const NEW_CONTEXT: u32 = u32::MAX - 1;
@@ -31,6 +31,18 @@ pub(crate) fn read(text: &str) -> Option<Rule> {
     let text = text.replace(" context new ", &format!(" context {NEW_CONTEXT} "));
     let rule = parse("rule", &text).ok()?.into_iter().next()?;
     Some(Rule { line: 0, text: String::new(), ..rule })
+}
+
+/// The bytes that install the rule of a text, which may be one that ethtool has no words for.
+pub(crate) fn bytes(text: &str) -> Option<Request> {
+    match text.strip_prefix("raw ") {
+        Some(digits) => {
+            let byte = |digits| u8::from_str_radix(digits, 16).ok();
+            let bytes: Option<Vec<u8>> = digits.split(':').map(byte).collect();
+            Some(Request::from_bytes(bytes?.try_into().ok()?))
+        }
+        None => read(text).map(|rule| Request::encode(&rule, 0)),
+    }
 }
 
 /// The text of a rule that a driver has.

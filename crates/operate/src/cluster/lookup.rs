@@ -8,7 +8,6 @@
 //! Invariants: a set is replaced as a whole; a look that fails, or that finds no backend, leaves the set as it is.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -279,9 +278,7 @@ impl Lookups {
                 _ => error.to_string(),
             })
         };
-        // Its keys are drawn by the system, so nobody who does not see the query knows the number.
-        let id = RandomState::new().build_hasher().finish() as u16;
-        let query = dns::query(id, name, of);
+        let query = dns::query(dns::random_id(), name, of);
         let message = exchange(server, &query, deadline).map_err(told)?;
         let malformed = || Failed::Unknown("the response is malformed".into());
         let reply = Reply::to(&query, &message).ok_or_else(malformed)?;

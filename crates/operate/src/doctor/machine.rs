@@ -55,6 +55,8 @@ pub struct QueueCounts {
     pub now: usize,
     /// The most queues that the interface supports.
     pub most: usize,
+    /// Whether they are channels that transmit, too. Others, such as those of a veth, are changed apart.
+    pub are_combined: bool,
 }
 
 /// The machine that this process runs on.
@@ -101,7 +103,11 @@ impl Machine for Here {
     fn queues(&self, interface: &str) -> io::Result<QueueCounts> {
         let channels = flowyard_host::Here.channels(interface)?;
         let receive = |counts: Counts| (counts.rx + counts.combined) as usize;
-        Ok(QueueCounts { now: receive(channels.now), most: receive(channels.most) })
+        Ok(QueueCounts {
+            now: receive(channels.now),
+            most: receive(channels.most),
+            are_combined: channels.most.combined > 0,
+        })
     }
 
     fn xdp_socket(&self) -> io::Result<()> {

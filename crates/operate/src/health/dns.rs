@@ -23,9 +23,7 @@ pub(super) fn ask(
     let socket = udp::socket(addr)?;
     let told = |error: io::Error| deadline.fault(&error);
     socket.connect(addr).map_err(told)?;
-    // Each check has a socket of its own, whose port the kernel chooses at random: so is the ID.
-    let id = socket.local_addr().map_err(told)?.port();
-    let query = dns::query(id, name, kind);
+    let query = dns::query(dns::random_id(), name, kind);
     let message = over_udp(&socket, &query, deadline).map_err(told)?;
     let outcome = response(&query, &message).unwrap_or_else(|| Err("there is no response".into()));
     outcome.map_err(|why| Fault::wrong(format!("'{name}': {why}")))

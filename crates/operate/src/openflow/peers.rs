@@ -5,9 +5,10 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use flowyard_openflow::Version;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::connection;
 use super::endpoint::{Endpoint, Transport};
 use super::link::{Dialed, dial};
+use super::outbox::Outbox;
 use super::shared::{Part, Shared, Status, Threads};
 use super::sync::lock;
 use crate::socket::{self, SocketError, SocketFile};
@@ -209,8 +211,33 @@ pub(super) fn listen(bound: Arc<Bound>, shared: &Shared, threads: &mut Threads) 
     threads.spawn("of-listen", move || accept_all(&bound.listener, &bound.endpoint, &shared))
 }
 
+/// A connection that a controller has opened.
+struct Peer {
+    status: Arc<Mutex<Status>>,
+    outbox: Arc<Outbox>,
+}
+
+/// The open connections of a listener, the oldest first.
+type Open = Mutex<Vec<Arc<Peer>>>;
+
+/// Makes room for another connection: if there are too many, the oldest one that is not up is closed. Returns whether
+/// there is room.
+fn make_room(open: &Open) -> bool {
+    let mut open = lock(open);
+    if open.len() < MOST {
+        return true;
+    }
+    let waits = |peer: &Arc<Peer>| lock(&peer.status).version.is_none();
+    let oldest = open.iter().position(waits).map(|at| open.remove(at));
+    oldest.is_some_and(|peer| {
+        peer.outbox.close("there are too many connections, and this one was not up");
+        true
+    })
+}
+
 fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let open = Open::default();
+    let mut failing = false;
     thread::scope(|scope| {
         while !shared.stops() {
             let fd = match listener {
@@ -219,56 +246,103 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             };
             let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
-            let Some((link, peer)) = accept(listener, shared) else { continue };
+            let (link, name) = match accept(listener, shared) {
+                Ok(Some(accepted)) => {
+                    failing = false;
+                    accepted
+                }
+                Ok(None) => continue,
+                Err(error) => {
+                    if let Some(pause) = pause_after(&error, &mut failing, endpoint) {
+                        thread::sleep(pause);
+                    }
+                    continue;
+                }
+            };
             if shared.heartbeat.is_stuck() {
-                tracing::debug!(%endpoint, peer, "connection refused: the OpenFlow agent does not respond");
+                tracing::debug!(%endpoint, peer = name, "connection refused: the OpenFlow agent does not respond");
                 continue;
             }
-            if open.load(Ordering::Relaxed) >= MOST {
-                tracing::warn!(%endpoint, peer, "connection refused: too many connections");
+            if !make_room(&open) {
+                tracing::warn!(%endpoint, peer = name, "connection refused: too many connections");
                 continue;
             }
-            open.fetch_add(1, Ordering::Relaxed);
-            let count = Arc::clone(&open);
+            let Ok(outbox) = shared.outbox() else { continue };
+            let state = Status { endpoint: endpoint.to_string(), peer: name, ..Status::default() };
+            let peer = Arc::new(Peer { status: status(shared, state), outbox });
+            lock(&open).push(Arc::clone(&peer));
+            let (served, open) = (Arc::clone(&peer), &open);
             let work = move || {
-                serve(link, endpoint, peer, shared);
-                count.fetch_sub(1, Ordering::Relaxed);
+                serve(link, endpoint, &served, shared);
+                forget(&served, open, shared);
             };
             // Without memory for a thread there is no connection, but there is a listener.
             if let Err(error) =
                 thread::Builder::new().name("of-peer".into()).spawn_scoped(scope, work)
             {
-                open.fetch_sub(1, Ordering::Relaxed);
+                forget(&peer, open, shared);
                 tracing::warn!(%endpoint, %error, "connection refused: it would need a thread");
             }
         }
     });
 }
 
-fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
+/// The connection has ended.
+fn forget(peer: &Arc<Peer>, open: &Open, shared: &Shared) {
+    lock(open).retain(|other| !Arc::ptr_eq(other, peer));
+    lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &peer.status));
+}
+
+/// The pause after accept(2) has failed, for example because no descriptor is free. The connection still waits then, so
+/// that the thread would try without end. It is logged once, until a connection is accepted.
+fn pause_after(error: &io::Error, failing: &mut bool, endpoint: &Endpoint) -> Option<Duration> {
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
+        return None;
+    }
+    if !std::mem::replace(failing, true) {
+        tracing::warn!(%endpoint, %error, "connections cannot be accepted; the switch keeps trying");
+    }
+    Some(Duration::from_millis(100))
+}
+
+/// Accepts a connection. `None`: it cannot be used. An error is that of accept(2).
+fn accept(listener: &Listener, shared: &Shared) -> io::Result<Option<(Dialed, String)>> {
     let taken = match listener {
         Listener::Tcp(listener, secure) => {
-            let (stream, peer) = listener.accept().ok()?;
+            let (stream, peer) = listener.accept()?;
             let tls = shared.tls.as_ref().filter(|_| *secure).map(|tls| tls.server());
             let tls = tls.transpose();
             tls.and_then(|tls| Dialed::tcp(stream, tls)).map(|link| (link, peer.to_string()))
         }
         Listener::Unix { listener, .. } => {
-            let (stream, _) = listener.accept().ok()?;
+            let (stream, _) = listener.accept()?;
             Dialed::unix(stream).map(|link| (link, "unix".into()))
         }
     };
     let failed = |error| tracing::warn!(%error, "a connection could not be accepted");
-    taken.map_err(failed).ok()
+    Ok(taken.map_err(failed).ok())
 }
 
-fn serve(link: Dialed, endpoint: &Endpoint, peer: String, shared: &Shared) {
-    let state = Status { endpoint: endpoint.to_string(), peer, ..Status::default() };
-    let status = status(shared, state);
-    if let Ok(outbox) = shared.outbox() {
-        let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
-        let why = connection::run(link, part, shared, &status, &outbox, &mut |_| {});
-        tracing::debug!(%endpoint, why, "disconnected");
+fn serve(link: Dialed, endpoint: &Endpoint, peer: &Peer, shared: &Shared) {
+    let Peer { status, outbox } = peer;
+    let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
+    let why = connection::run(link, part, shared, status, outbox, &mut |_| {});
+    tracing::debug!(%endpoint, why, "disconnected");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_descriptors_pauses() {
+        let endpoint = "ptcp:0".parse().unwrap();
+        let mut failing = false;
+        let error = io::Error::from_raw_os_error;
+        let (again, full) = (rustix::io::Errno::AGAIN, rustix::io::Errno::MFILE);
+        assert_eq!(pause_after(&error(again.raw_os_error()), &mut failing, &endpoint), None);
+        assert!(!failing);
+        let pause = pause_after(&error(full.raw_os_error()), &mut failing, &endpoint);
+        assert!(failing && pause.is_some_and(|pause| pause >= Duration::from_millis(50)));
     }
-    lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &status));
 }

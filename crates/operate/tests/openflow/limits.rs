@@ -11,6 +11,8 @@ flowyard_testkit::tests! {
     a_stuck_agent_is_noticed_and_its_connections_are_closed_until_it_works_again,
     a_stuck_agent_does_not_keep_the_channel_from_ending,
     only_the_user_may_connect_to_a_unix_socket,
+    a_connection_that_does_not_come_up_is_closed_in_time_whatever_it_sends,
+    connections_that_are_not_up_give_way_to_others,
 }
 
 /// A group all of whose buckets name another one, or a port if that is 0.
@@ -129,9 +131,7 @@ fn a_stuck_agent_is_noticed_and_its_connections_are_closed_until_it_works_again(
     assert_eq!((state.times_stuck(), state.responds()), (1, false));
     // The data plane has what it had; new connections are refused.
     assert!(switch.channel.is_running());
-    let port = switch.channel.listening()[0].replace("ptcp:", "");
-    let address = format!("127.0.0.1:{}", port.split(':').next().expect("a port"));
-    let mut late = TcpStream::connect(address).expect("accepted by the kernel");
+    let mut late = connect(&switch);
     late.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
     assert_eq!(std::io::Read::read(&mut late, &mut [0; 8]).expect("no timeout"), 0);
     drop(free);
@@ -171,4 +171,61 @@ fn only_the_user_may_connect_to_a_unix_socket() {
     );
     assert_eq!(mode & 0o777, 0o600);
     drop(switch);
+}
+
+/// A connection of which nothing is read.
+fn connect(switch: &Switch) -> TcpStream {
+    let port = switch.channel.listening()[0].replace("ptcp:", "");
+    let address = format!("127.0.0.1:{}", port.split(':').next().expect("a port"));
+    TcpStream::connect(address).expect("accepted by the kernel")
+}
+
+/// Whether the switch has closed the connection. What it has sent is read.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("an option");
+    loop {
+        match std::io::Read::read(stream, &mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+fn a_connection_that_does_not_come_up_is_closed_in_time_whatever_it_sends() {
+    let switch = switch(Config { greeting: Duration::from_millis(300), ..listening() }, true);
+    let mut up = Controller::dial(&switch);
+    let mut slow = connect(&switch);
+    // A hello of 65,535 bytes, of which each is in time for the session.
+    let mut bytes = [4, 0, 0xff, 0xff].into_iter().chain(std::iter::repeat(0));
+    let from = Instant::now();
+    while !is_closed(&mut slow) {
+        assert!(from.elapsed() < Duration::from_secs(10), "the connection stays open");
+        let _closed = std::io::Write::write(&mut slow, &[bytes.next().unwrap_or(0)]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(from.elapsed() >= Duration::from_millis(300), "{:?}", from.elapsed());
+    // One that is up stays so.
+    up.barrier(1);
+}
+
+fn connections_that_are_not_up_give_way_to_others() {
+    let switch = switch(listening(), true);
+    let mut first = Controller::dial(&switch);
+    first.barrier(1);
+    let mut idle: Vec<_> = (0..63).map(|_| connect(&switch)).collect();
+    let mut late = Controller::dial(&switch);
+    late.barrier(2);
+    soon_closed(&mut idle[0]);
+    assert!(!is_closed(&mut idle[62]), "only the oldest is closed");
+    first.barrier(3);
+}
+
+#[track_caller]
+fn soon_closed(stream: &mut TcpStream) {
+    let from = Instant::now();
+    while !is_closed(stream) {
+        assert!(from.elapsed() < Duration::from_secs(5), "it stays open");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -25,6 +25,9 @@ use crate::trial::{Counts, Losses, Shape, Timing, Trial, TrialResult};
 /// A frame that leaves later than this after its scheduled time is late.
 const LATE: Nanos = 100_000;
 
+/// The longest time in which a port must accept a learning frame.
+const TEACHING: Nanos = 1_000_000_000;
+
 /// The tester in real time.
 pub struct RealTester<'a, W> {
     wires: &'a mut [W],
@@ -87,15 +90,31 @@ impl<'a, W: Wire> RealTester<'a, W> {
     }
 
     fn learn(&mut self) -> Result<(), MeasureError> {
-        for (from, to) in self.routes.iter().enumerate() {
+        for from in 0..self.routes.len() {
             for flow in 0..self.setup.traffic.flows.max(1) {
-                let to = to[usize::from(flow) % to.len()];
+                let to = self.routes[from][usize::from(flow) % self.routes[from].len()];
                 let frame = self.setup.traffic.hosts().learning(from as u8, to, flow);
-                self.wires[usize::from(to)].send(&[&frame]).map_err(MeasureError::Other)?;
+                self.teach(to, &frame)?;
             }
         }
         let until = (self.clock)() + self.setup.settle;
         self.wait(until, None);
+        Ok(())
+    }
+
+    /// Sends a learning frame, again until the port accepts it: without it, the device floods the frames of its flow, or
+    /// drops them.
+    fn teach(&mut self, port: u8, frame: &[u8]) -> Result<(), MeasureError> {
+        let end = (self.clock)() + TEACHING;
+        while self.wires[usize::from(port)].send(&[frame]).map_err(MeasureError::Other)? == 0 {
+            let now = (self.clock)();
+            if now >= end {
+                let what =
+                    format!("port {port} of the tester accepted no learning frame within 1 s");
+                return Err(MeasureError::Other(what));
+            }
+            self.wait(now + TEACHING / 100_000, None);
+        }
         Ok(())
     }
 
@@ -288,11 +307,17 @@ mod tests {
         lose_every: u64,
         count: u64,
         most: usize,
+        /// Calls that accept nothing.
+        busy: usize,
         drops: u64,
     }
 
     impl Wire for Cable {
         fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String> {
+            if self.busy > 0 {
+                self.busy -= 1;
+                return Ok(0);
+            }
             for frame in frames.iter().take(self.most) {
                 self.count += 1;
                 if self.lose_every == 0 || !self.count.is_multiple_of(self.lose_every) {
@@ -325,6 +350,7 @@ mod tests {
             lose_every,
             count: 0,
             most,
+            busy: 0,
             drops: 0,
         };
         let mut wires = [cable(&a, &b), cable(&b, &a)];
@@ -341,6 +367,37 @@ mod tests {
             ..Setup::new(Line::GBIT_1, Topology::Pairs(2), Spec::fixed(64))
         };
         RealTester::new(&mut wires, &clock, setup).unwrap().measure(&trial).unwrap()
+    }
+
+    #[test]
+    fn learning_frames_are_sent_until_the_port_accepts_them() {
+        let learnt = |busy| {
+            let (sent, none) = (Queue::default(), Queue::default());
+            let cable = || Cable {
+                to: Rc::clone(&sent),
+                from: Rc::clone(&none),
+                lose_every: 0,
+                count: 0,
+                most: 1,
+                busy,
+                drops: 0,
+            };
+            let mut wires = [cable(), cable()];
+            let time = Cell::new(0);
+            let clock = || {
+                time.set(time.get() + 100_000);
+                time.get()
+            };
+            let traffic = Spec { flows: 3, ..Spec::fixed(64) };
+            let setup =
+                Setup { settle: 0, ..Setup::new(Line::GBIT_1, Topology::Pairs(2), traffic) };
+            let done = RealTester::new(&mut wires, &clock, setup).unwrap().learn();
+            (done.map_err(|error| error.to_string()), sent.borrow().len())
+        };
+        assert_eq!(learnt(0), (Ok(()), 6));
+        assert_eq!(learnt(5), (Ok(()), 6));
+        let (refused, _) = learnt(usize::MAX);
+        assert!(refused.unwrap_err().contains("accepted no learning frame"));
     }
 
     #[test]

@@ -47,8 +47,11 @@ fn huge_pages(machine: &dyn Machine, wanted: &Wanted, dpdk: &Dpdk) -> Finding {
     // Descriptions of buffers, rings, and the buffers of drivers that copy.
     let least = (64 << 20) + wanted.pool_bytes / 4;
     let count = least.div_ceil(kib * 1024);
+    // The file has the number of all pages, also of those that are in use.
+    let used = field("HugePages_Total").unwrap_or(free).saturating_sub(free);
     let fix = format!(
-        "echo {count} > /proc/sys/vm/nr_hugepages, or add options = [\"--no-huge\", \"-m\", \"{}\"] to [dpdk]",
+        "echo {} > /proc/sys/vm/nr_hugepages, or add options = [\"--no-huge\", \"-m\", \"{}\"] to [dpdk]",
+        used + count,
         least.div_ceil(1 << 20)
     );
     match free {

@@ -217,9 +217,13 @@ fn queues(machine: &dyn Machine, port: &Port) -> Option<Finding> {
     let why = "an AF_XDP socket is bound to one queue: frames of queues without a socket go to the kernel";
     let rx = machine.list(&format!("/sys/class/net/{name}/queues"));
     let rx = rx.iter().filter(|entry| entry.starts_with("rx-")).count();
-    let counts = machine.queues(name).unwrap_or(QueueCounts { now: rx, most: rx });
-    let QueueCounts { now, most } = counts;
+    let none = QueueCounts { now: rx, most: rx, are_combined: true };
+    let QueueCounts { now, most, are_combined } = machine.queues(name).unwrap_or(none);
     let bound = port.queues.max(1);
+    let command = match are_combined {
+        true => format!("ethtool -L {name} combined {bound}"),
+        false => format!("ethtool -L {name} rx {bound} tx {bound}"),
+    };
     let found = Finding::new(
         &format!("queues {name}"),
         format!("the interface uses {now} queues, and the port is bound to {bound}"),
@@ -227,15 +231,11 @@ fn queues(machine: &dyn Machine, port: &Port) -> Option<Finding> {
     );
     Some(match now {
         now if now == bound => found,
-        now if now < bound && most >= bound => {
-            found.problem(format!("ethtool -L {name} combined {bound}"))
-        }
+        now if now < bound && most >= bound => found.problem(command),
         now if now < bound => {
             found.problem(format!("write at most {now} cores in 'cores' of the [[port]]"))
         }
-        _ if machine.queues(name).is_ok() => {
-            found.warn(format!("ethtool -L {name} combined {bound}"))
-        }
+        _ if machine.queues(name).is_ok() => found.warn(command),
         _ => {
             found.warn(format!("write {now} cores in 'cores' of the [[port]], one for each queue"))
         }
@@ -270,6 +270,7 @@ fn mtu(machine: &dyn Machine, port: &Port) -> Option<Finding> {
 fn interrupts(machine: &dyn Machine, wanted: &Wanted, name: &str) -> Option<Finding> {
     let why = "interrupts of one queue on changing CPUs cause cache misses and disturb the cores on these CPUs";
     let text = machine.read("/proc/interrupts")?;
+    let owned = owned(machine, name);
     let is_its =
         |word: &str| word == name || word.strip_prefix(name).is_some_and(|r| r.starts_with('-'));
     let mut unpinned = Vec::new();
@@ -277,7 +278,11 @@ fn interrupts(machine: &dyn Machine, wanted: &Wanted, name: &str) -> Option<Find
     for line in text.lines() {
         let Some((number, rest)) = line.split_once(':') else { continue };
         let Ok(number) = number.trim().parse::<usize>() else { continue };
-        if !rest.split([' ', '@', ',']).any(is_its) {
+        let is_its = match owned.is_empty() {
+            true => rest.split([' ', '@', ',']).any(is_its),
+            false => owned.contains(&number),
+        };
+        if !is_its {
             continue;
         }
         count += 1;
@@ -306,6 +311,15 @@ fn interrupts(machine: &dyn Machine, wanted: &Wanted, name: &str) -> Option<Find
     Some(Finding::new(&about, what, why).warn(format!("stop irqbalance; {}", fix.join("; "))))
 }
 
+/// The interrupts that the device of the interface lists; the name in /proc/interrupts may be that of the driver and the
+/// bus address. Those of a virtio device are its parent's.
+fn owned(machine: &dyn Machine, name: &str) -> Vec<usize> {
+    let folders = ["device/msi_irqs", "device/../msi_irqs"];
+    let names = folders.map(|folder| machine.list(&format!("/sys/class/net/{name}/{folder}")));
+    let names = names.iter().find(|names| !names.is_empty());
+    names.into_iter().flatten().filter_map(|name| name.parse().ok()).collect()
+}
+
 fn rp_filter(machine: &dyn Machine, name: &str) -> Option<Finding> {
     let why = "in strict mode the kernel silently drops packets that arrive on another interface than the one that \
                replies would use";
@@ -316,9 +330,9 @@ fn rp_filter(machine: &dyn Machine, name: &str) -> Option<Finding> {
     let mode = read("all")?.max(read(name)?);
     let about = format!("rp_filter {name}");
     Some(match mode {
-        1 => Finding::new(&about, "strict", why).warn(format!(
-            "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=2"
-        )),
+        // The setting of "all" is that of other interfaces, too, and stays as it is.
+        1 => Finding::new(&about, "strict", why)
+            .warn(format!("sysctl -w net.ipv4.conf.{name}.rp_filter=2")),
         _ => Finding::new(&about, if mode == 0 { "off" } else { "loose" }, why),
     })
 }

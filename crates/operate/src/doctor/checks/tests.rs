@@ -6,6 +6,8 @@ use super::*;
 use crate::doctor::{Level, Offload, Port, QueueCounts};
 use flowyard_ports::live::Carries;
 
+mod advice;
+
 /// Files by path; folders follow from the paths.
 #[derive(Clone, Default)]
 struct Fake {
@@ -13,6 +15,8 @@ struct Fake {
     on: BTreeSet<String>,
     /// In use, and the most.
     queues: Option<(usize, usize)>,
+    /// Whether channels that receive and those that transmit are apart.
+    is_apart: bool,
     no_xdp: bool,
     config: Option<String>,
     /// The index of every interface, if it is not the one in the files.
@@ -49,7 +53,7 @@ impl Machine for Fake {
 
     fn queues(&self, _: &str) -> io::Result<QueueCounts> {
         let (now, most) = self.queues.ok_or(io::ErrorKind::Unsupported)?;
-        Ok(QueueCounts { now, most })
+        Ok(QueueCounts { now, most, are_combined: !self.is_apart })
     }
 
     fn xdp_socket(&self) -> io::Result<()> {

@@ -226,13 +226,16 @@ fn a_deadline_that_has_passed_is_an_error() {
 }
 
 /// Answers one query with each of these bytes in place of the second word of the header and the number of answers.
-fn name_server(answers: Vec<([u8; 2], u8)>) -> (SocketAddr, JoinHandle<()>) {
+/// The thread returns the number of queries whose ID is the port that they come from.
+fn name_server(answers: Vec<([u8; 2], u8)>) -> (SocketAddr, JoinHandle<usize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     let serve = move || {
+        let mut guessed = 0;
         for (flags, count) in answers {
             let mut message = [0; 512];
             let (len, from) = socket.recv_from(&mut message).unwrap();
+            guessed += usize::from(message[..2] == from.port().to_be_bytes());
             assert_eq!(message[12..len], *b"\x03www\x07example\0\0\x1c\0\x01");
             let mut strange = message;
             strange[0] ^= 1;
@@ -242,6 +245,7 @@ fn name_server(answers: Vec<([u8; 2], u8)>) -> (SocketAddr, JoinHandle<()>) {
             message[7] = count;
             socket.send_to(&message[..len + 28 * usize::from(count)], from).unwrap();
         }
+        guessed
     };
     (addr, std::thread::spawn(serve))
 }
@@ -254,7 +258,7 @@ fn dns_passes_with_a_record_and_without_an_error() {
     assert_eq!(ask(&asks, addr), Ok(()));
     assert_eq!(ask(&asks, addr), wrong("'www.example': the response has no record"));
     assert_eq!(ask(&asks, addr), wrong("'www.example': the response is an error: SERVFAIL"));
-    server.join().unwrap();
+    assert!(server.join().unwrap() < 3, "the port must not tell the ID");
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let late = ask_within(&asks, silent.local_addr().unwrap(), SOON);
     assert_eq!(late, wrong("no response within 300 ms"));
