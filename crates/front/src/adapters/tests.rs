@@ -49,7 +49,9 @@ impl Bed {
         let transport = Some((Protocol::Udp, 5, 53));
         let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, last].into());
         let seen = Seen { vlan: None, from, to, transport, bytes: 60 };
-        (0..frames).for_each(|_| drop(self.devices[0].with(|device| device.receive(&seen))));
+        for _ in 0..frames {
+            let _rule = self.devices[0].with(|device| device.receive(&seen));
+        }
     }
 
     /// A second later: frames that port `a` sent out and dropped.
