@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_adapter::Rss;
+use flowyard_adapter::linux::is_l4_hash;
 use flowyard_adapter::profile::Tunnels;
 use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
@@ -262,9 +263,9 @@ impl Analyzer {
     fn parse(&mut self, record: &Record, bytes: &[u8]) -> (Packet, Option<Hashed>) {
         let (key, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
         let now = self.clock.at(record.time);
-        let wire_len = record.wire_len;
         let hash = hashed.zip(self.rss.as_ref()).and_then(|(hashed, rss)| hashed.hash(rss, &key));
-        (Packet { key, now, wire_len, received: true, flow: None, hash, rss_queue: 0 }, hashed)
+        let l4_hash = hashed.is_some_and(|hashed| hashed.is_id());
+        (Packet { hash, l4_hash, ..Packet::new(key, now, record.wire_len) }, hashed)
     }
 
     /// Fills in what does not follow from the bytes: flow, direction, consumer, hash. There is one loop
@@ -301,7 +302,15 @@ impl Analyzer {
                 (true, ..) => self.hash(&key),
                 (false, ..) => self.hash(&key.reversed()),
             };
+            packet.l4_hash = packet.received && packet.l4_hash || self.is_l4(&key, None);
         }
+    }
+
+    /// Whether the driver tells Linux that the hash of a frame covers the ports.
+    #[inline]
+    pub(crate) fn is_l4(&self, key: &FlowKey, hashed: Option<&Hashed>) -> bool {
+        let is_l4 = |rss| is_l4_hash(self.setup.adapter, rss, key);
+        hashed.is_some_and(Hashed::is_id) || self.rss.as_ref().is_some_and(is_l4)
     }
 
     /// The adapter's hash of a frame, and the queue that RSS selects.

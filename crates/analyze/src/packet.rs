@@ -19,6 +19,16 @@ pub(crate) struct Packet {
     pub(crate) flow: Option<(FlowId, u16)>,
     /// The adapter's RSS hash. For a transmitted frame it is the hash of the opposite direction.
     pub(crate) hash: Option<u32>,
+    /// Whether the driver tells Linux that the hash covers the ports (L4).
+    pub(crate) l4_hash: bool,
     /// The queue that RSS selects.
     pub(crate) rss_queue: u16,
+}
+
+impl Packet {
+    /// A received frame of which nothing but these is known.
+    pub(crate) const fn new(key: FlowKey, now: Nanos, wire_len: u32) -> Self {
+        let (received, flow, hash, l4_hash, rss_queue) = (true, None, None, false, 0);
+        Self { key, now, wire_len, received, flow, hash, l4_hash, rss_queue }
+    }
 }

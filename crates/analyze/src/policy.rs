@@ -62,7 +62,8 @@ pub(crate) enum Policy {
     Rebalance(Box<Rebalancing>),
 }
 
-/// A policy of Linux, and the hash that the kernel computes if the adapter supplies none.
+/// A policy of Linux, and the hash that the kernel computes if the driver hands over none that covers the ports. It is
+/// computed over the headers that the adapter hashes; Linux would look into GRE and IP in IP.
 #[derive(Debug)]
 pub(crate) struct Linux<T> {
     pub(crate) steering: T,
@@ -79,8 +80,10 @@ impl<T> Linux<T> {
     /// The hash that the kernel uses for steering; `None` for frames that are not IP.
     #[inline]
     pub(crate) fn hash(&self, packet: &Packet) -> Option<u32> {
-        let key = packet.key;
-        packet.hash.or_else(|| key.is_ip().then(|| self.soft.hash(&key)))
+        match packet.hash.filter(|_| packet.l4_hash) {
+            Some(hash) => Some(hash),
+            None => packet.key.is_ip().then(|| self.soft.hash(&packet.key)),
+        }
     }
 }
 

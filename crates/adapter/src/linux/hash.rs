@@ -1,4 +1,4 @@
-//! The flow hash that Linux computes in software when the adapter supplies none.
+//! The flow hash that Linux computes in software when the adapter supplies none of type L4.
 //!
 //! It is SipHash-2-4 over the dissected fields under a random key. Before hashing, the kernel's flow
 //! dissector makes the fields equal for both directions: it orders the two addresses, and

@@ -6,6 +6,7 @@ mod common;
 mod conservation;
 mod explain;
 mod hashed;
+mod linux;
 mod machine;
 mod memory;
 mod order;
@@ -18,6 +19,7 @@ flowyard_testkit::tests! {
     mod conservation,
     mod explain,
     mod hashed,
+    mod linux,
     mod machine,
     mod memory,
     mod order,
