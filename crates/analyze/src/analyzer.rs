@@ -296,12 +296,17 @@ impl Analyzer {
         }
         for packet in packets {
             let key = packet.key;
-            // The opposite direction has other IDs and addresses, which are not known.
-            (packet.hash, packet.rss_queue) = match (packet.received, packet.hash, &self.rss) {
-                (true, Some(hash), Some(rss)) => (Some(hash), rss.queue(Some(hash))),
-                (true, ..) => self.hash(&key),
-                (false, ..) => self.hash(&key.reversed()),
-            };
+            if packet.received || self.sorting.is_some() {
+                (packet.hash, packet.own_queue) = match (packet.hash, &self.rss) {
+                    (Some(hash), Some(rss)) => (Some(hash), rss.queue(Some(hash))),
+                    _ => self.hash(&key),
+                };
+                packet.rss_queue = packet.own_queue;
+            }
+            if !packet.received {
+                // The opposite direction has other IDs and addresses, which are not known.
+                (packet.hash, packet.rss_queue) = self.hash(&key.reversed());
+            }
             packet.l4_hash = packet.received && packet.l4_hash || self.is_l4(&key, None);
         }
     }

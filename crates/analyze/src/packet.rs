@@ -21,14 +21,25 @@ pub(crate) struct Packet {
     pub(crate) hash: Option<u32>,
     /// Whether the driver tells Linux that the hash covers the ports (L4).
     pub(crate) l4_hash: bool,
-    /// The queue that RSS selects.
+    /// The queue that RSS selects. For a transmitted frame it is that of the opposite direction.
     pub(crate) rss_queue: u16,
+    /// The queue that RSS selects for this frame, if it came from the network; set only if there are tenants.
+    pub(crate) own_queue: u16,
 }
 
 impl Packet {
     /// A received frame of which nothing but these is known.
     pub(crate) const fn new(key: FlowKey, now: Nanos, wire_len: u32) -> Self {
-        let (received, flow, hash, l4_hash, rss_queue) = (true, None, None, false, 0);
-        Self { key, now, wire_len, received, flow, hash, l4_hash, rss_queue }
+        Self {
+            key,
+            now,
+            wire_len,
+            received: true,
+            flow: None,
+            hash: None,
+            l4_hash: false,
+            rss_queue: 0,
+            own_queue: 0,
+        }
     }
 }

@@ -44,19 +44,19 @@ impl Analyzer {
             choose_port: question.choose_port.map(|queue| self.choose(queue, &key, hashed)),
             policies: answers,
             kind: target.kind.clone(),
-            tenants: self.tenants_answer(&target.packet),
+            tenants: self.tenants_answer(&target.packet, hashed),
         }
     }
 
     /// Who of the tenants gets the frame, which must have addresses.
-    fn tenants_answer(&self, packet: &Packet) -> Option<TenantsAnswer> {
+    fn tenants_answer(&self, packet: &Packet, hashed: Option<&Hashed>) -> Option<TenantsAnswer> {
         let sorting = self.sorting.as_ref()?;
         let key = &packet.key;
         if key.eth_dst == [0; 6] {
             return None;
         }
-        let (_, rss_queue) = self.hash_of(key, None);
-        let answer = sorting.answer(&Packet { rss_queue, ..*packet });
+        let (_, own_queue) = self.hash_of(key, hashed);
+        let answer = sorting.answer(&Packet { own_queue, ..*packet });
         let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, None));
         Some(TenantsAnswer {
             copies: answer
