@@ -261,11 +261,11 @@ impl Analyzer {
     /// The part of a [`Packet`] that follows from the frame's bytes: also the hash of what is not in the key.
     #[inline]
     fn parse(&mut self, record: &Record, bytes: &[u8]) -> (Packet, Option<Hashed>) {
-        let (key, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
+        let (key, icmp_type, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
         let now = self.clock.at(record.time);
         let hash = hashed.zip(self.rss.as_ref()).and_then(|(hashed, rss)| hashed.hash(rss, &key));
         let l4_hash = hashed.is_some_and(|hashed| hashed.is_id());
-        (Packet { hash, l4_hash, ..Packet::new(key, now, record.wire_len) }, hashed)
+        (Packet { icmp_type, hash, l4_hash, ..Packet::new(key, now, record.wire_len) }, hashed)
     }
 
     /// Fills in what does not follow from the bytes: flow, direction, consumer, hash. There is one loop
@@ -401,7 +401,8 @@ impl Analyzer {
 }
 
 impl Counts {
-    /// Parses a frame to the key that the adapter uses, and counts its properties.
+    /// Parses a frame to the key that the adapter uses, the type of its ICMP message and what is hashed of it beside the
+    /// key, and counts its properties.
     #[inline]
     fn parse(
         &mut self,
@@ -409,7 +410,7 @@ impl Counts {
         bytes: &[u8],
         setup: &Setup,
         flex: Option<u16>,
-    ) -> (FlowKey, Option<Hashed>) {
+    ) -> (FlowKey, Option<u8>, Option<Hashed>) {
         let tunnels = setup.adapter.tunnels;
         let outer = Headers::parse(record.link, bytes);
         let traffic = &mut self.traffic;
@@ -451,7 +452,7 @@ impl Counts {
         }
         self.traffic.fragments += u64::from(key.frag != 0);
         let hashed = Hashed::of(setup.quic.as_ref(), &key, &seen, bytes);
-        (key, hashed)
+        (key, seen.icmp(bytes).map(|icmp| icmp.kind), hashed)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::flows::FlowId;
 pub(crate) struct Packet {
     /// The fields of the header, outer or inner, that the adapter hashes and matches.
     pub(crate) key: FlowKey,
+    /// The type of an ICMP or ICMPv6 message, which the key does not have.
+    pub(crate) icmp_type: Option<u8>,
     /// The time of arrival, which never decreases.
     pub(crate) now: Nanos,
     /// Length on the wire in bytes, without FCS.
@@ -32,6 +34,7 @@ impl Packet {
     pub(crate) const fn new(key: FlowKey, now: Nanos, wire_len: u32) -> Self {
         Self {
             key,
+            icmp_type: None,
             now,
             wire_len,
             received: true,

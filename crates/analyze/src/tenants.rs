@@ -78,7 +78,7 @@ impl Sorting {
 
     fn received(&mut self, frame: &L2, packet: &Packet) {
         if let Some(bmc) = &self.tenants.bmc {
-            let found = bmc.decide(&packet.key, None);
+            let found = bmc.decide(&packet.key, packet.icmp_type);
             if let Some(by) = found.to_bmc {
                 *self.management.entry(by.name()).or_default() += 1;
             }

@@ -57,7 +57,7 @@ impl Analyzer {
         }
         let (_, own_queue) = self.hash_of(key, hashed);
         let answer = sorting.answer(&Packet { own_queue, ..*packet });
-        let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, None));
+        let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, packet.icmp_type));
         Some(TenantsAnswer {
             copies: answer
                 .copies

@@ -17,6 +17,7 @@ flowyard_testkit::tests! {
     frames_are_sorted_among_tenants,
     a_tenant_that_spoofs_is_counted,
     the_management_controller_gets_its_frames,
+    the_management_controller_gets_neighbor_discovery,
     other_adapters_have_no_tenants,
     a_rule_for_a_virtual_function,
     a_flow_with_an_address_names_its_tenant,
@@ -94,6 +95,32 @@ fn the_management_controller_gets_its_frames() {
     let found = analyze(with_tenants("x520", &text), &mut frames(&list)).tenants.unwrap();
     assert_eq!(found.management.unwrap()["arp"], 1);
     assert_eq!(found.pools[1].packets, 1, "ARP is exclusive to the management controller");
+}
+
+/// A neighbor solicitation (ICMPv6 type 135) passes by its type, an echo request to the same group does not.
+fn the_management_controller_gets_neighbor_discovery() {
+    let text = format!("{TENANTS}bmc mac 02:00:00:00:00:99 neighbors on exclusive on\n");
+    let icmp = |kind: u8| {
+        let mut ipv6 = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, proto::ICMPV6, 255];
+        ipv6.extend([0xfe; 32]);
+        ethernet(
+            [0x33, 0x33, 0xff, 0, 0, 1],
+            OUTSIDE,
+            None,
+            &[&ipv6[..], &[kind; 1], &[0; 7]].concat(),
+        )
+    };
+    let list = [icmp(135), icmp(128)];
+    let found = analyze(with_tenants("x550", &text), &mut frames(&list)).tenants.unwrap();
+    let management = found.management.unwrap();
+    assert_eq!(management.into_iter().collect::<Vec<_>>(), [("neighbor".to_owned(), 1)]);
+    for (number, filter) in [(1, Some("neighbor")), (2, None)] {
+        let mut analyzer = Analyzer::new(with_tenants("x550", &text)).unwrap();
+        let target = analyzer.read_to("test", &mut frames(&list), number).unwrap();
+        let answer = analyzer.explain(&target, &Question::default()).tenants.unwrap();
+        assert_eq!(answer.management.as_deref(), filter, "packet {number}");
+        assert_eq!(answer.only_management, filter.is_some(), "packet {number}");
+    }
 }
 
 fn other_adapters_have_no_tenants() {
