@@ -3,6 +3,7 @@
 //! All numbers are computed from the flows that the host receives: what each entry of the indirection table
 //! carries, and which flow is the largest.
 
+use flowyard_adapter::profile::{FdirKind, Support};
 use flowyard_frame::FlowKey;
 
 use crate::analyzer::Analyzer;
@@ -95,26 +96,42 @@ impl Analyzer {
         let mut finding = Finding::new(format!(
             "One flow is {shares}: {key}. A hash sends all packets of a flow to one queue, so the busiest of {queues} queues has at least {alone:.1} times the mean load, and no indirection table can change this. Give the flow a core of its own, or split it over cores in order (flowyard run; see docs/examples/elephants.toml)."
         ));
-        let queue = queues as u16 - 1;
-        match rule_for(key, queue) {
-            Some(rule) if self.setup.adapter.actions.is_some() => {
-                match Fdir::refusal(&rule, &self.setup) {
-                    None => {
-                        finding.commands = vec![
-                            "ethtool -K IFACE ntuple on".to_owned(),
-                            format!("ethtool -X IFACE equal {queue}"),
-                            format!("ethtool -N IFACE {rule}"),
-                        ];
-                    }
-                    Some(why) => {
-                        finding.text +=
-                            &format!(" No rule of this adapter names only this flow: {why}.");
-                    }
-                }
-            }
-            _ => finding.text += " This adapter has no rules that could name the flow.",
-        }
+        self.name(key, queues as u16 - 1, &mut finding);
         Some(finding)
+    }
+
+    /// Adds the commands that give a flow a queue of its own, or why there are none.
+    fn name(&self, key: &FlowKey, queue: u16, finding: &mut Finding) {
+        let adapter = self.setup.adapter;
+        let Some(rule) = rule_for(key, queue) else { return };
+        let refusal = match adapter.fdir {
+            FdirKind::NotModelled { ip_flows: Support::Yes, .. } => {
+                finding.text += " Which rules the device accepts is not modelled.";
+                None
+            }
+            FdirKind::NotModelled { ip_flows: Support::Unknown, .. } => {
+                finding.text +=
+                    " Whether this adapter takes rules that could name the flow is not known.";
+                return;
+            }
+            _ if !adapter.fdir.is_modelled() => {
+                finding.text += " This adapter has no rules that could name the flow.";
+                return;
+            }
+            _ => Fdir::refusal(&rule, &self.setup),
+        };
+        match refusal {
+            None => {
+                finding.commands = vec![
+                    "ethtool -K IFACE ntuple on".to_owned(),
+                    format!("ethtool -X IFACE equal {queue}"),
+                    format!("ethtool -N IFACE {rule}"),
+                ];
+            }
+            Some(why) => {
+                finding.text += &format!(" No rule of this adapter names only this flow: {why}.");
+            }
+        }
     }
 
     /// How evenly RSS spreads flows none of which is too large.

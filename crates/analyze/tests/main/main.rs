@@ -13,6 +13,7 @@ mod order;
 mod rebalance;
 mod rules;
 mod slow_model;
+mod verdict;
 
 flowyard_testkit::tests! {
     mod captures,
@@ -26,6 +27,7 @@ flowyard_testkit::tests! {
     mod rebalance,
     mod rules,
     mod slow_model,
+    mod verdict,
 }
 
 fn main() -> std::process::ExitCode {
