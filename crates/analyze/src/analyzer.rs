@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flowyard_adapter::Rss;
 use flowyard_adapter::linux::is_l4_hash;
-use flowyard_adapter::profile::Tunnels;
+use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
 use flowyard_wire::{Fault, Headers, Net, fc, ncsi};
@@ -444,7 +444,7 @@ impl Counts {
         }
         let mut key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
         if let Some(offset) = flex {
-            key.flex = flex_word(bytes, &seen, tunnels, offset);
+            key.flex = flex_word(bytes, &seen, setup.adapter.fdir, offset);
         }
         if key.is_ip() && !matches!(seen.net, Net::Ipv4 | Net::Ipv6) {
             // The header contradicts the EtherType, so there is no address, no flow and no hash input.
@@ -456,11 +456,16 @@ impl Counts {
     }
 }
 
-/// The two bytes at `offset`. The 500 series, which match the outer header, count it from the start
-/// of the frame; the others from the start of the payload. Zero if the frame is too short.
-fn flex_word(bytes: &[u8], headers: &Headers, tunnels: Tunnels, offset: u16) -> u16 {
-    let base = if tunnels == Tunnels::Inner { headers.payload as usize } else { 0 };
-    let word = bytes.get(base + usize::from(offset)..).and_then(|rest| rest.first_chunk());
+/// The two bytes at `offset`. The 500 series counts it from the start of the frame, the 800 series from the start of the
+/// frame whose headers it matches (the inner one of a tunnel), and the 700 series from the start of the payload. Zero if the
+/// frame is too short.
+fn flex_word(bytes: &[u8], headers: &Headers, fdir: FdirKind, offset: u16) -> u16 {
+    let base = match fdir {
+        FdirKind::I40e { .. } => headers.payload,
+        FdirKind::Ice { .. } => headers.eth.unwrap_or(headers.l3),
+        _ => 0,
+    };
+    let word = bytes.get(base as usize + usize::from(offset)..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u16::from_be_bytes(*word))
 }
 
