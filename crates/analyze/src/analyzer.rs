@@ -32,6 +32,8 @@ pub struct Analyzer {
     threads: Threads,
     pub(crate) policies: Vec<Running>,
     trails: Trails,
+    /// Received packets by entry of the indirection table.
+    pub(crate) entries: Vec<u64>,
     /// The offset of the flexible word, if a rule matches one.
     flex: Option<u16>,
     clock: Clock,
@@ -128,6 +130,7 @@ impl Analyzer {
             .map(|number| Running::new(number, &setup, rss.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
+            entries: vec![0; rss.as_ref().map_or(0, |rss| rss.reta().len())],
             rss,
             threads,
             flex: policies.iter().find_map(|running| running.policy.flex_offset()),
@@ -308,6 +311,9 @@ impl Analyzer {
                 (packet.hash, packet.rss_queue) = self.hash(&key.reversed());
             }
             packet.l4_hash = packet.received && packet.l4_hash || self.is_l4(&key, None);
+            if let (true, Some(hash), Some(rss)) = (packet.received, packet.hash, &self.rss) {
+                self.entries[usize::from(rss.index(hash))] += 1;
+            }
         }
     }
 
