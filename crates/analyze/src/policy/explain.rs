@@ -91,8 +91,7 @@ impl Asked<'_> {
     }
 
     fn rps(&self, rps: &Linux<Rps>) -> Decision {
-        let hash = rps.hash(self.packet);
-        let core = hash.and_then(|hash| rps.steering.cpu(hash, &self.backlog()));
+        let core = rps.steering.cpu(rps.hash(self.packet), &self.backlog());
         let (stage, why) = match core {
             Some(core) => {
                 let by = by_hash(self.packet);
@@ -107,8 +106,8 @@ impl Asked<'_> {
         let queue = self.packet.rss_queue;
         let hash = rfs.hash(self.packet);
         let mut steering = rfs.steering.clone();
-        let wanted = hash.and_then(|hash| steering.wanted(hash));
-        let core = hash.and_then(|hash| steering.receive(hash, queue, &mut self.backlog()));
+        let wanted = steering.wanted(hash);
+        let core = steering.receive(hash, queue, &mut self.backlog());
         let (stage, why) = consumer(core, wanted, by_hash(self.packet), &self.rss);
         Decision { queue, core, stage, why }
     }
@@ -119,10 +118,8 @@ impl Asked<'_> {
         let mut steering = arfs.steering.clone();
         let filter = steering.queue(&packet.key);
         let queue = filter.unwrap_or(packet.rss_queue);
-        let wanted = hash.and_then(|hash| steering.wanted(hash));
-        let core = hash.and_then(|hash| {
-            steering.receive(&packet.key, hash, queue, packet.now, &mut self.backlog())
-        });
+        let wanted = steering.wanted(hash);
+        let core = steering.receive(&packet.key, hash, queue, packet.now, &mut self.backlog());
         let by = match filter {
             Some(queue) => format!("a filter that RFS programmed steers to queue {queue}"),
             None => format!("no filter yet; {}", self.rss),
@@ -191,5 +188,7 @@ const fn by_hash(packet: &Packet) -> &'static str {
 }
 
 fn stays(by_queue: &str) -> String {
-    format!("not IP: stays on the core that the queue interrupts; {by_queue}")
+    format!(
+        "RPS has no core that is online: stays on the core that the queue interrupts; {by_queue}"
+    )
 }

@@ -12,6 +12,7 @@ use crate::common::{analyze, assert_conserved, policy};
 flowyard_testkit::tests! {
     rps_spreads_flows_whose_ports_the_adapter_does_not_hash,
     explain_names_the_hash_of_the_kernel,
+    rps_moves_frames_that_are_not_ip_by_their_ethertype,
 }
 
 fn setup(adapter: &str) -> Setup {
@@ -67,4 +68,34 @@ fn explain_names_the_hash_of_the_kernel() {
         assert!(rps.contains(hash), "{adapter}, protocol {protocol}: {rps}");
         assert!(rfs.contains(hash), "{adapter}, protocol {protocol}: {rfs}");
     }
+}
+
+/// The flow dissector finds no addresses in ARP, LLDP and PTP frames, but their EtherType, which is hashed.
+fn rps_moves_frames_that_are_not_ip_by_their_ethertype() {
+    let mut cores = std::collections::BTreeSet::new();
+    for eth_type in [0x0806_u16, 0x88cc, 0x88f7, 0x22f0, 0x88b5] {
+        let mut frames = Frames::new();
+        for n in 0..20_u8 {
+            let addresses = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, n]].concat();
+            let bytes = [&addresses[..], &eth_type.to_be_bytes(), &[n; 46]].concat();
+            frames.push(u64::from(n), LinkType::Ethernet, &bytes);
+        }
+        let analysis = analyze(setup("x520"), &mut frames);
+        assert_conserved(&analysis, "not IP");
+        assert_eq!(policy(&analysis, "rss").queues[0].packets, 20);
+        let rps = policy(&analysis, "rps");
+        assert_eq!(rps.stages["rps"], 20, "{eth_type:#x}");
+        let [core] = rps
+            .cores
+            .iter()
+            .enumerate()
+            .filter(|(_, core)| core.packets > 0)
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("{eth_type:#x}: {rps:?}")
+        };
+        assert_eq!(core.1.packets, 20);
+        cores.insert(core.0);
+    }
+    assert!(cores.len() > 1, "{cores:?}");
 }
