@@ -142,7 +142,7 @@ impl Vector {
             Moderation::Fixed(interval) => (Driver::Fixed, interval),
             Moderation::Ixgbe => {
                 let itr = IxgbeItr::default();
-                let interval = eitr_interval(itr.interval());
+                let interval = itr.interval();
                 (Driver::Ixgbe(itr), interval)
             }
             Moderation::Dim(mode) => {
@@ -216,7 +216,7 @@ impl Vector {
             Driver::Fixed => {}
             Driver::Ixgbe(itr) => {
                 itr.update(at, frames, bytes);
-                self.interval = eitr_interval(itr.interval());
+                self.interval = itr.interval();
             }
             Driver::Dim(dim) => {
                 dim.update(at, frames, bytes);

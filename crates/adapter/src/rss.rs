@@ -200,6 +200,13 @@ impl Rss {
         (len > 0).then(|| self.toeplitz.hash(&input[..len]))
     }
 
+    /// Whether the hash of a frame covers a port.
+    #[must_use]
+    #[inline]
+    pub fn hashes_ports(&self, key: &FlowKey) -> bool {
+        FlowType::of(key).is_some_and(|flow| !self.fields.get(flow).is_portless())
+    }
+
     /// The hash with other addresses in place of those in the IPv6 header, as the `*_IPV6_EX` types
     /// define: the source from the Home Address option, the destination from a type 2 routing
     /// header. A flow key carries neither. Both are ignored for IPv4 frames, and on adapters that

@@ -128,6 +128,8 @@ pub struct Tenants {
     pub tenants: Vec<Tenant>,
     /// The pool of frames for nobody: `Some(None)` drops them.
     pub default: Option<Option<u8>>,
+    /// The line that names it; 0 if none does.
+    default_line: u32,
     /// Whether replication is off.
     pub no_replication: bool,
     /// Whether frames between tenants leave by the network.
@@ -136,8 +138,8 @@ pub struct Tenants {
     pub promiscuous: bool,
     /// Mirroring rules. [`crate::vmdq::Mirrored::Vlans`] has VLAN IDs here in `mirror_vlans`.
     pub mirrors: Vec<Mirror>,
-    /// The VLAN and the receiving pool of each VLAN mirroring rule.
-    pub mirror_vlans: Vec<(u16, u8)>,
+    /// The VLAN, the receiving pool and the line of each VLAN mirroring rule.
+    mirror_vlans: Vec<(u16, u8, u32)>,
     /// The filters of the management controller.
     pub bmc: Option<Bmc>,
 }
@@ -211,18 +213,27 @@ impl Tenants {
         card.port_unicast = self.promiscuous;
         let tagged = |t: &Tenant| t.port_vlan.is_some() || !t.vlans.is_empty();
         card.filter_vlans = self.tenants.iter().any(tagged);
-        if let Some(pool) = card.default_pool
-            && self.of_pool(pool).is_none()
-        {
-            let accept = Accept { untagged: true, broadcast: true, ..Accept::default() };
-            card.accept[usize::from(pool)] = Accept { all_multicast: false, ..accept };
+        let pools = card.layout.pools();
+        match card.default_pool {
+            Some(pool) if pool >= pools => {
+                let error = crate::vmdq::Error::NoPool(pool, pools).to_string();
+                errors.push(
+                    self.error(self.default_line.max(1), format!("the default pool: {error}")),
+                );
+            }
+            Some(pool) if self.of_pool(pool).is_none() => {
+                let accept = Accept { untagged: true, broadcast: true, ..Accept::default() };
+                card.accept[usize::from(pool)] = accept;
+            }
+            _ => {}
         }
         for tenant in &self.tenants {
             if let Err(error) = self.admit(tenant, &mut card, &mut remarks) {
                 errors.push(self.error(tenant.line, error.to_string()));
             }
         }
-        for mirror in self.mirrors.iter().copied().chain(self.vlan_mirrors(&card)) {
+        let vlan_mirrors = self.vlan_mirrors(&card, &mut errors);
+        for mirror in self.mirrors.iter().copied().chain(vlan_mirrors) {
             if let Err(error) = card.add_mirror(mirror) {
                 errors.push(self.error(1, error.to_string()));
             }
@@ -230,13 +241,22 @@ impl Tenants {
         if errors.is_empty() { Ok((card, remarks)) } else { Err(errors) }
     }
 
-    fn vlan_mirrors(&self, card: &Vmdq) -> Vec<Mirror> {
-        let number = |vid| card.vlans().iter().position(|filter| filter.vid == vid);
-        let rules = self.mirror_vlans.iter().filter_map(|&(vid, to)| {
-            let what = crate::vmdq::Mirrored::Vlans(1 << number(vid)?);
-            Some(Mirror { to, what })
-        });
-        rules.collect()
+    /// The VLAN mirroring rules, which name VLANs by the numbers of their filters.
+    fn vlan_mirrors(&self, card: &Vmdq, errors: &mut Vec<ParseError>) -> Vec<Mirror> {
+        let mut rules = Vec::new();
+        for &(vid, to, line) in &self.mirror_vlans {
+            match card.vlans().iter().position(|filter| filter.vid == vid) {
+                Some(number) => {
+                    let what = crate::vmdq::Mirrored::Vlans(1 << number);
+                    rules.push(Mirror { to, what });
+                }
+                None => errors.push(self.error(
+                    line,
+                    format!("no tenant has VLAN {vid}, so no frame of it could be mirrored; give a tenant `vlan {vid}`, or remove the rule"),
+                )),
+            }
+        }
+        rules
     }
 
     fn error(&self, line: u32, what: String) -> ParseError {

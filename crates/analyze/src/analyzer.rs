@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use flowyard_adapter::Rss;
-use flowyard_adapter::profile::Tunnels;
+use flowyard_adapter::linux::is_l4_hash;
+use flowyard_adapter::profile::{FdirKind, Tunnels};
 use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Damage, Record, Source};
 use flowyard_wire::{Fault, Headers, Net, fc, ncsi};
@@ -31,6 +32,8 @@ pub struct Analyzer {
     threads: Threads,
     pub(crate) policies: Vec<Running>,
     trails: Trails,
+    /// Received packets by entry of the indirection table.
+    pub(crate) entries: Vec<u64>,
     /// The offset of the flexible word, if a rule matches one.
     flex: Option<u16>,
     clock: Clock,
@@ -127,6 +130,7 @@ impl Analyzer {
             .map(|number| Running::new(number, &setup, rss.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
+            entries: vec![0; rss.as_ref().map_or(0, |rss| rss.reta().len())],
             rss,
             threads,
             flex: policies.iter().find_map(|running| running.policy.flex_offset()),
@@ -260,11 +264,11 @@ impl Analyzer {
     /// The part of a [`Packet`] that follows from the frame's bytes: also the hash of what is not in the key.
     #[inline]
     fn parse(&mut self, record: &Record, bytes: &[u8]) -> (Packet, Option<Hashed>) {
-        let (key, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
+        let (key, icmp_type, hashed) = self.counts.parse(record, bytes, &self.setup, self.flex);
         let now = self.clock.at(record.time);
-        let wire_len = record.wire_len;
         let hash = hashed.zip(self.rss.as_ref()).and_then(|(hashed, rss)| hashed.hash(rss, &key));
-        (Packet { key, now, wire_len, received: true, flow: None, hash, rss_queue: 0 }, hashed)
+        let l4_hash = hashed.is_some_and(|hashed| hashed.is_id());
+        (Packet { icmp_type, hash, l4_hash, ..Packet::new(key, now, record.wire_len) }, hashed)
     }
 
     /// Fills in what does not follow from the bytes: flow, direction, consumer, hash. There is one loop
@@ -295,13 +299,29 @@ impl Analyzer {
         }
         for packet in packets {
             let key = packet.key;
-            // The opposite direction has other IDs and addresses, which are not known.
-            (packet.hash, packet.rss_queue) = match (packet.received, packet.hash, &self.rss) {
-                (true, Some(hash), Some(rss)) => (Some(hash), rss.queue(Some(hash))),
-                (true, ..) => self.hash(&key),
-                (false, ..) => self.hash(&key.reversed()),
-            };
+            if packet.received || self.sorting.is_some() {
+                (packet.hash, packet.own_queue) = match (packet.hash, &self.rss) {
+                    (Some(hash), Some(rss)) => (Some(hash), rss.queue(Some(hash))),
+                    _ => self.hash(&key),
+                };
+                packet.rss_queue = packet.own_queue;
+            }
+            if !packet.received {
+                // The opposite direction has other IDs and addresses, which are not known.
+                (packet.hash, packet.rss_queue) = self.hash(&key.reversed());
+            }
+            packet.l4_hash = packet.received && packet.l4_hash || self.is_l4(&key, None);
+            if let (true, Some(hash), Some(rss)) = (packet.received, packet.hash, &self.rss) {
+                self.entries[usize::from(rss.index(hash))] += 1;
+            }
         }
+    }
+
+    /// Whether the driver tells Linux that the hash of a frame covers the ports.
+    #[inline]
+    pub(crate) fn is_l4(&self, key: &FlowKey, hashed: Option<&Hashed>) -> bool {
+        let is_l4 = |rss| is_l4_hash(self.setup.adapter, rss, key);
+        hashed.is_some_and(Hashed::is_id) || self.rss.as_ref().is_some_and(is_l4)
     }
 
     /// The adapter's hash of a frame, and the queue that RSS selects.
@@ -387,7 +407,8 @@ impl Analyzer {
 }
 
 impl Counts {
-    /// Parses a frame to the key that the adapter uses, and counts its properties.
+    /// Parses a frame to the key that the adapter uses, the type of its ICMP message and what is hashed of it beside the
+    /// key, and counts its properties.
     #[inline]
     fn parse(
         &mut self,
@@ -395,7 +416,7 @@ impl Counts {
         bytes: &[u8],
         setup: &Setup,
         flex: Option<u16>,
-    ) -> (FlowKey, Option<Hashed>) {
+    ) -> (FlowKey, Option<u8>, Option<Hashed>) {
         let tunnels = setup.adapter.tunnels;
         let outer = Headers::parse(record.link, bytes);
         let traffic = &mut self.traffic;
@@ -429,7 +450,7 @@ impl Counts {
         }
         let mut key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
         if let Some(offset) = flex {
-            key.flex = flex_word(bytes, &seen, tunnels, offset);
+            key.flex = flex_word(bytes, &seen, setup.adapter.fdir, offset);
         }
         if key.is_ip() && !matches!(seen.net, Net::Ipv4 | Net::Ipv6) {
             // The header contradicts the EtherType, so there is no address, no flow and no hash input.
@@ -437,15 +458,20 @@ impl Counts {
         }
         self.traffic.fragments += u64::from(key.frag != 0);
         let hashed = Hashed::of(setup.quic.as_ref(), &key, &seen, bytes);
-        (key, hashed)
+        (key, seen.icmp(bytes).map(|icmp| icmp.kind), hashed)
     }
 }
 
-/// The two bytes at `offset`. The 500 series, which match the outer header, count it from the start
-/// of the frame; the others from the start of the payload. Zero if the frame is too short.
-fn flex_word(bytes: &[u8], headers: &Headers, tunnels: Tunnels, offset: u16) -> u16 {
-    let base = if tunnels == Tunnels::Inner { headers.payload as usize } else { 0 };
-    let word = bytes.get(base + usize::from(offset)..).and_then(|rest| rest.first_chunk());
+/// The two bytes at `offset`. The 500 series counts it from the start of the frame, the 800 series from the start of the
+/// frame whose headers it matches (the inner one of a tunnel), and the 700 series from the start of the payload. Zero if the
+/// frame is too short.
+fn flex_word(bytes: &[u8], headers: &Headers, fdir: FdirKind, offset: u16) -> u16 {
+    let base = match fdir {
+        FdirKind::I40e { .. } => headers.payload,
+        FdirKind::Ice { .. } => headers.eth.unwrap_or(headers.l3),
+        _ => 0,
+    };
+    let word = bytes.get(base as usize + usize::from(offset)..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u16::from_be_bytes(*word))
 }
 

@@ -58,6 +58,11 @@ impl Hashed {
         }
     }
 
+    /// Whether the bytes stand for the ports, too.
+    pub(crate) const fn is_id(&self) -> bool {
+        matches!(self, Self::Id { .. })
+    }
+
     /// The explanation of the hash.
     pub(crate) fn explain(&self, rss: &Rss, key: &FlowKey) -> RssExplanation {
         match self {

@@ -62,7 +62,8 @@ pub(crate) enum Policy {
     Rebalance(Box<Rebalancing>),
 }
 
-/// A policy of Linux, and the hash that the kernel computes if the adapter supplies none.
+/// A policy of Linux, and the hash that the kernel computes if the driver hands over none that covers the ports. It is
+/// computed over the headers that the adapter hashes; Linux would look into GRE and IP in IP.
 #[derive(Debug)]
 pub(crate) struct Linux<T> {
     pub(crate) steering: T,
@@ -76,11 +77,13 @@ impl<T> Linux<T> {
         Self { steering, soft: SoftHash::new(key) }
     }
 
-    /// The hash that the kernel uses for steering; `None` for frames that are not IP.
+    /// The hash that the kernel uses for steering.
     #[inline]
-    pub(crate) fn hash(&self, packet: &Packet) -> Option<u32> {
-        let key = packet.key;
-        packet.hash.or_else(|| key.is_ip().then(|| self.soft.hash(&key)))
+    pub(crate) fn hash(&self, packet: &Packet) -> u32 {
+        match packet.hash {
+            Some(hash) if packet.l4_hash => hash,
+            _ => self.soft.hash(&packet.key),
+        }
     }
 }
 
@@ -229,15 +232,15 @@ impl Policy {
             Self::Rebalance(rebalance) => return rebalance.receive(packet, cores),
             Self::Rps(rps) => {
                 return pass_on(packet, at, cores, |_, backlog| {
-                    Some((rps.steering.cpu(rps.hash(packet)?, backlog)?, Stage::Rps))
+                    Some((rps.steering.cpu(rps.hash(packet), backlog)?, Stage::Rps))
                 });
             }
             Self::Rfs(rfs) => {
                 let hash = rfs.hash(packet);
                 let landed = pass_on(packet, at, cores, |queue, backlog| {
-                    Some((rfs.steering.receive(hash?, queue, backlog)?, Stage::Rfs))
+                    Some((rfs.steering.receive(hash, queue, backlog)?, Stage::Rfs))
                 });
-                if let (Some(hash), Some((_, consumer))) = (hash, packet.flow) {
+                if let Some((_, consumer)) = packet.flow {
                     rfs.steering.consume(hash, consumer);
                 }
                 return landed;
@@ -253,10 +256,10 @@ impl Policy {
                 // selects the same core.
                 let stage = if at.stage == Stage::Filter { Stage::Filter } else { Stage::Rfs };
                 let landed = pass_on(packet, at, cores, |queue, backlog| {
-                    let core = steering.receive(&packet.key, hash?, queue, packet.now, backlog)?;
+                    let core = steering.receive(&packet.key, hash, queue, packet.now, backlog)?;
                     Some((core, stage))
                 });
-                if let (Some(hash), Some((_, consumer))) = (hash, packet.flow) {
+                if let Some((_, consumer)) = packet.flow {
                     steering.consume(hash, consumer);
                 }
                 return landed;
@@ -275,16 +278,8 @@ impl Policy {
         match self {
             Self::Rss | Self::Fdir(_) | Self::Rps(_) | Self::Yard(_) | Self::Rebalance(_) => {}
             Self::Atr(atr) => atr.transmit(packet, core),
-            Self::Rfs(rfs) => {
-                if let Some(hash) = rfs.hash(packet) {
-                    rfs.steering.consume(hash, core);
-                }
-            }
-            Self::Arfs(arfs) => {
-                if let Some(hash) = arfs.hash(packet) {
-                    arfs.steering.consume(hash, core);
-                }
-            }
+            Self::Rfs(rfs) => rfs.steering.consume(rfs.hash(packet), core),
+            Self::Arfs(arfs) => arfs.steering.consume(arfs.hash(packet), core),
         }
     }
 

@@ -203,15 +203,7 @@ mod tests {
     use super::*;
 
     fn land(tally: &mut Tally, now: Nanos, core: u16) {
-        let packet = Packet {
-            key: FlowKey::ZERO,
-            now,
-            wire_len: 100,
-            received: true,
-            flow: None,
-            hash: None,
-            rss_queue: core,
-        };
+        let packet = Packet { rss_queue: core, ..Packet::new(FlowKey::ZERO, now, 100) };
         let landing = Landing { queue: core, core, stage: Stage::Rss };
         tally.land(&packet, landing, now, &mut Trails::new(1));
     }

@@ -78,7 +78,7 @@ impl Sorting {
 
     fn received(&mut self, frame: &L2, packet: &Packet) {
         if let Some(bmc) = &self.tenants.bmc {
-            let found = bmc.decide(&packet.key, None);
+            let found = bmc.decide(&packet.key, packet.icmp_type);
             if let Some(by) = found.to_bmc {
                 *self.management.entry(by.name()).or_default() += 1;
             }
@@ -100,7 +100,7 @@ impl Sorting {
 
     fn deliver(&mut self, pool: u8, frame: &L2, packet: &Packet, queue: Option<u16>) {
         let by_type = queue.filter(|queue| queue / self.card.layout.queues() == u16::from(pool));
-        let hashed = || self.tenants.queue(&self.card, pool, frame.tci, packet.rss_queue);
+        let hashed = || self.tenants.queue(&self.card, pool, frame.tci, packet.own_queue);
         let queue = by_type.unwrap_or_else(hashed);
         let to = self.pool(pool);
         to.packets += 1;
@@ -114,7 +114,7 @@ impl Sorting {
 
     /// Who gets a frame, and why.
     pub(crate) fn answer(&self, packet: &Packet) -> Answer {
-        self.tenants.answer(&self.card, &L2::of(&packet.key), packet.rss_queue)
+        self.tenants.answer(&self.card, &L2::of(&packet.key), packet.own_queue)
     }
 
     pub(crate) fn summary(&self) -> TenantsSummary {

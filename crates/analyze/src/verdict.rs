@@ -1,9 +1,10 @@
 //! What an analysis means, in sentences, with the commands that follow from it.
 //!
-//! All numbers are computed from the flows that the host receives: what each entry of the indirection table
-//! carries, and which flow is the largest.
+//! All numbers are computed from what the host receives: the packets of each entry of the indirection table, and which flow is
+//! the largest. Fragments and QUIC packets of one flow can belong to other entries than its key does.
 
-use flowyard_frame::FlowKey;
+use flowyard_adapter::profile::{FdirKind, Support};
+use flowyard_frame::{FlowKey, proto};
 
 use crate::analyzer::Analyzer;
 use crate::explain::rule::rule_for;
@@ -48,8 +49,8 @@ impl Analyzer {
     }
 
     fn view(&self, traffic: &Traffic) -> Option<View> {
-        let mut entries = vec![0; self.rss.as_ref().map_or(0, |rss| rss.reta().len())];
-        let (mut flows, mut packets, mut bytes, mut hashed) = (0, 0, 0, 0);
+        let entries = self.entries.clone();
+        let (mut flows, mut packets, mut bytes) = (0, 0, 0);
         let mut largest = (FlowKey::ZERO, 0, 0);
         for flow in self.flows.received() {
             let key = self.flows.key(flow.id);
@@ -59,17 +60,11 @@ impl Analyzer {
             if (flow.packets, flow.bytes) > (largest.1, largest.2) {
                 largest = (key, flow.packets, flow.bytes);
             }
-            if let Some(rss) = &self.rss
-                && let Some(hash) = rss.hash(&key)
-            {
-                entries[usize::from(rss.index(hash))] += flow.packets;
-                hashed += flow.packets;
-            }
         }
         if flows == 0 {
             return None;
         }
-        let unhashed = traffic.received.max(packets) - hashed;
+        let unhashed = traffic.received.saturating_sub(entries.iter().sum());
         let mut queues = vec![0; self.rss.as_ref().map_or(1, |rss| rss.queues().into())];
         queues[0] = unhashed;
         for (entry, load) in entries.iter().enumerate() {
@@ -95,26 +90,47 @@ impl Analyzer {
         let mut finding = Finding::new(format!(
             "One flow is {shares}: {key}. A hash sends all packets of a flow to one queue, so the busiest of {queues} queues has at least {alone:.1} times the mean load, and no indirection table can change this. Give the flow a core of its own, or split it over cores in order (flowyard run; see docs/examples/elephants.toml)."
         ));
-        let queue = queues as u16 - 1;
-        match rule_for(key, queue) {
-            Some(rule) if self.setup.adapter.actions.is_some() => {
-                match Fdir::refusal(&rule, &self.setup) {
-                    None => {
-                        finding.commands = vec![
-                            "ethtool -K IFACE ntuple on".to_owned(),
-                            format!("ethtool -X IFACE equal {queue}"),
-                            format!("ethtool -N IFACE {rule}"),
-                        ];
-                    }
-                    Some(why) => {
-                        finding.text +=
-                            &format!(" No rule of this adapter names only this flow: {why}.");
-                    }
-                }
-            }
-            _ => finding.text += " This adapter has no rules that could name the flow.",
-        }
+        self.name(key, queues as u16 - 1, &mut finding);
         Some(finding)
+    }
+
+    /// Adds the commands that give a flow a queue of its own, or why there are none.
+    fn name(&self, key: &FlowKey, queue: u16, finding: &mut Finding) {
+        let adapter = self.setup.adapter;
+        if proto::has_ports(key.proto) && (key.sport, key.dport) == (0, 0) {
+            finding.text +=
+                " It consists of later fragments, which have no ports for a rule to match.";
+            return;
+        }
+        let Some(rule) = rule_for(key, queue) else { return };
+        let refusal = match adapter.fdir {
+            FdirKind::NotModelled { ip_flows: Support::Yes, .. } => {
+                finding.text += " Which rules the device accepts is not modelled.";
+                None
+            }
+            FdirKind::NotModelled { ip_flows: Support::Unknown, .. } => {
+                finding.text +=
+                    " Whether this adapter takes rules that could name the flow is not known.";
+                return;
+            }
+            _ if !adapter.fdir.is_modelled() => {
+                finding.text += " This adapter has no rules that could name the flow.";
+                return;
+            }
+            _ => Fdir::refusal(&rule, &self.setup),
+        };
+        match refusal {
+            None => {
+                finding.commands = vec![
+                    "ethtool -K IFACE ntuple on".to_owned(),
+                    format!("ethtool -X IFACE equal {queue}"),
+                    format!("ethtool -N IFACE {rule}"),
+                ];
+            }
+            Some(why) => {
+                finding.text += &format!(" No rule of this adapter names only this flow: {why}.");
+            }
+        }
     }
 
     /// How evenly RSS spreads flows none of which is too large.

@@ -150,6 +150,21 @@ fn ixgbe_adapts() {
     assert!((9_000.0..150_000.0).contains(&rate) && wait < 84_000.0, "{rate} {wait}");
 }
 
+/// The driver writes microseconds in units of 2 us, and the adapter counts 2.048 us: 50 are 51.2, 10 are 10.24, 84 are 86.016.
+#[test]
+fn ixgbe_writes_units_of_two_microseconds() {
+    let mut vector = Vector::new(Moderation::Ixgbe, 1, None);
+    assert_eq!(vector.interval(), 51_200);
+    vector.arrive(Arrival { now: 0, bytes: 60, queue: 0, low_latency: false });
+    assert_eq!(vector.interval(), 10_240, "a single short frame");
+    // A few long frames in each interval: the driver lengthens it up to its limit.
+    for n in 1..1000 {
+        let now = n * 5 * MICRO;
+        vector.arrive(Arrival { now, bytes: 9000, queue: 0, low_latency: false });
+    }
+    assert_eq!(vector.interval(), 86_016);
+}
+
 /// DIM causes an interrupt when its profile's frames are there.
 #[test]
 fn dim_counts_frames() {

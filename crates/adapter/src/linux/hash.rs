@@ -1,9 +1,10 @@
-//! The flow hash that Linux computes in software when the adapter supplies none.
+//! The flow hash that Linux computes in software when the adapter supplies none of type L4.
 //!
 //! It is SipHash-2-4 over the dissected fields under a random key. Before hashing, the kernel's flow
 //! dissector makes the fields equal for both directions: it orders the two addresses, and
 //! independently the two ports. Therefore a flow and its reverse have the same hash, and so have
-//! `a:1 > b:2` and `a:2 > b:1`. All fragments are hashed without ports, also the first one.
+//! `a:1 > b:2` and `a:2 > b:1`. All fragments are hashed without ports, also the first one. A frame that is not IP is hashed
+//! by what is left: its EtherType and VLAN (`___skb_get_hash` hashes also what the dissector does not know).
 //!
 //! The kernel's structure has another layout, so the values differ from those of a live kernel
 //! (whose key is secret anyway). The flows that share a hash by construction are the same.

@@ -10,9 +10,9 @@ pub struct Rps {
 }
 
 impl Rps {
-    /// The CPU for `hash`, which is the adapter's hash, or [`SoftHash`](super::SoftHash) if the
-    /// adapter supplied none. `None` if RPS is off or the CPU is offline: then the packet stays on
-    /// the CPU that took the interrupt.
+    /// The CPU for `hash`, which is the adapter's hash if its driver marks it as L4
+    /// ([`is_l4_hash`](super::is_l4_hash)), and [`SoftHash`](super::SoftHash) otherwise. `None` if RPS is off or the CPU
+    /// is offline: then the packet stays on the CPU that took the interrupt.
     #[must_use]
     pub fn cpu(&self, hash: u32, backlog: &impl CpuQueues) -> Option<u16> {
         let slot = (u64::from(hash) * self.cpus.len() as u64) >> 32;

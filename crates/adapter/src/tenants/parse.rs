@@ -135,6 +135,7 @@ impl<'a> Line<'a, '_> {
             "loopback" => tenants.no_loopback = !self.on("loopback")?,
             "promiscuous" => tenants.promiscuous = self.on("promiscuous")?,
             "default" => {
+                tenants.default_line = self.number;
                 tenants.default = Some(match self.take("none") {
                     true => None,
                     false => Some(self.pool("default")?),
@@ -197,7 +198,7 @@ impl<'a> Line<'a, '_> {
         }
         let to = self.pool("to")?;
         match vlan {
-            Some(vid) => tenants.mirror_vlans.push((vid, to)),
+            Some(vid) => tenants.mirror_vlans.push((vid, to, self.number)),
             None => tenants.mirrors.push(Mirror { to, what }),
         }
         Some(())

@@ -198,3 +198,30 @@ fn a_full_table_is_an_error_of_the_file() {
     let errors = file("layout 32x4\ntenant a pool 40").card(false).unwrap_err();
     assert!(errors[0].to_string().contains("no pool 40"), "{errors:?}");
 }
+
+#[test]
+fn a_default_pool_that_the_layout_does_not_have_is_an_error() {
+    for (text, line, pool) in [
+        ("layout 32x4\ntenant a pool 1\ndefault pool 40", 3, 40),
+        // The physical function would have the pool after the last virtual function.
+        ("tenant a vf 31\nlayout 32x4", 1, 32),
+    ] {
+        let errors = file(text).card(false).unwrap_err();
+        let [error] = &errors[..] else { panic!("{text}: {errors:?}") };
+        assert_eq!(error.line, line, "{error}");
+        assert!(
+            error.what.contains(&format!("the default pool: there is no pool {pool}")),
+            "{error}"
+        );
+    }
+    assert!(file("layout 32x4\ntenant a vf 31\ndefault none").card(false).is_ok());
+}
+
+#[test]
+fn a_mirrored_vlan_that_no_tenant_has_is_an_error() {
+    let text = "tenant a pool 1 vlan 42\nmirror vlan 42 to 10\nmirror vlan 43 to 10";
+    let errors = file(text).card(false).unwrap_err();
+    let [error] = &errors[..] else { panic!("{errors:?}") };
+    assert!(error.line == 3 && error.what.contains("no tenant has VLAN 43"), "{error}");
+    assert!(error.fix.contains("`vlan 43`"), "{error}");
+}

@@ -44,20 +44,20 @@ impl Analyzer {
             choose_port: question.choose_port.map(|queue| self.choose(queue, &key, hashed)),
             policies: answers,
             kind: target.kind.clone(),
-            tenants: self.tenants_answer(&target.packet),
+            tenants: self.tenants_answer(&target.packet, hashed),
         }
     }
 
     /// Who of the tenants gets the frame, which must have addresses.
-    fn tenants_answer(&self, packet: &Packet) -> Option<TenantsAnswer> {
+    fn tenants_answer(&self, packet: &Packet, hashed: Option<&Hashed>) -> Option<TenantsAnswer> {
         let sorting = self.sorting.as_ref()?;
         let key = &packet.key;
         if key.eth_dst == [0; 6] {
             return None;
         }
-        let (_, rss_queue) = self.hash_of(key, None);
-        let answer = sorting.answer(&Packet { rss_queue, ..*packet });
-        let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, None));
+        let (_, own_queue) = self.hash_of(key, hashed);
+        let answer = sorting.answer(&Packet { own_queue, ..*packet });
+        let bmc = sorting.tenants.bmc.as_ref().map(|bmc| bmc.decide(key, packet.icmp_type));
         Some(TenantsAnswer {
             copies: answer
                 .copies
@@ -99,7 +99,8 @@ impl Analyzer {
     /// The decision of every policy on a frame, as if the adapter received it.
     fn answers(&mut self, packet: &Packet, hashed: Option<&Hashed>) -> Answers {
         let (hash, rss_queue) = self.hash_of(&packet.key, hashed);
-        let packet = Packet { received: true, hash, rss_queue, ..*packet };
+        let l4_hash = self.is_l4(&packet.key, hashed);
+        let packet = Packet { received: true, hash, l4_hash, rss_queue, ..*packet };
         let mut verdicts: BTreeMap<&str, Verdict> = self
             .policies
             .iter_mut()
@@ -293,15 +294,7 @@ impl Target {
     /// A flow in the direction that the adapter receives, without a capture.
     #[must_use]
     pub fn flow(key: FlowKey) -> Self {
-        let packet = Packet {
-            key,
-            now: 0,
-            wire_len: 64,
-            received: true,
-            flow: None,
-            hash: None,
-            rss_queue: 0,
-        };
+        let packet = Packet::new(key, 0, 64);
         Self { packet, hashed: None, of: None, kind: Vec::new() }
     }
 }

@@ -91,10 +91,12 @@ impl Asked<'_> {
     }
 
     fn rps(&self, rps: &Linux<Rps>) -> Decision {
-        let hash = rps.hash(self.packet);
-        let core = hash.and_then(|hash| rps.steering.cpu(hash, &self.backlog()));
+        let core = rps.steering.cpu(rps.hash(self.packet), &self.backlog());
         let (stage, why) = match core {
-            Some(core) => (Stage::Rps, format!("the map of RPS selects core {core}; {}", self.rss)),
+            Some(core) => {
+                let by = by_hash(self.packet);
+                (Stage::Rps, format!("the map of RPS selects core {core} by {by}; {}", self.rss))
+            }
             None => (Stage::NoHash, stays(&self.rss)),
         };
         Decision { queue: self.packet.rss_queue, core, stage, why }
@@ -104,9 +106,9 @@ impl Asked<'_> {
         let queue = self.packet.rss_queue;
         let hash = rfs.hash(self.packet);
         let mut steering = rfs.steering.clone();
-        let wanted = hash.and_then(|hash| steering.wanted(hash));
-        let core = hash.and_then(|hash| steering.receive(hash, queue, &mut self.backlog()));
-        let (stage, why) = consumer(core, wanted, &self.rss);
+        let wanted = steering.wanted(hash);
+        let core = steering.receive(hash, queue, &mut self.backlog());
+        let (stage, why) = consumer(core, wanted, by_hash(self.packet), &self.rss);
         Decision { queue, core, stage, why }
     }
 
@@ -116,15 +118,13 @@ impl Asked<'_> {
         let mut steering = arfs.steering.clone();
         let filter = steering.queue(&packet.key);
         let queue = filter.unwrap_or(packet.rss_queue);
-        let wanted = hash.and_then(|hash| steering.wanted(hash));
-        let core = hash.and_then(|hash| {
-            steering.receive(&packet.key, hash, queue, packet.now, &mut self.backlog())
-        });
+        let wanted = steering.wanted(hash);
+        let core = steering.receive(&packet.key, hash, queue, packet.now, &mut self.backlog());
         let by = match filter {
             Some(queue) => format!("a filter that RFS programmed steers to queue {queue}"),
             None => format!("no filter yet; {}", self.rss),
         };
-        let (stage, why) = consumer(core, wanted, &by);
+        let (stage, why) = consumer(core, wanted, by_hash(packet), &by);
         let stage = if filter.is_some() { Stage::Filter } else { stage };
         Decision { queue, core, stage, why }
     }
@@ -155,7 +155,12 @@ impl Asked<'_> {
 
 /// The stage and the reason of RFS. `core` is where the frame goes, `wanted` is where its flow was
 /// consumed last.
-fn consumer(core: Option<u16>, wanted: Option<u16>, by_queue: &str) -> (Stage, String) {
+fn consumer(
+    core: Option<u16>,
+    wanted: Option<u16>,
+    by_hash: &str,
+    by_queue: &str,
+) -> (Stage, String) {
     let why = match (core, wanted) {
         (None, _) => return (Stage::NoHash, stays(by_queue)),
         (Some(core), Some(wanted)) if core == wanted => {
@@ -168,9 +173,22 @@ fn consumer(core: Option<u16>, wanted: Option<u16>, by_queue: &str) -> (Stage, S
             format!("RFS has no consumer for the flow, so the map of RPS selects core {core}")
         }
     };
-    (Stage::Rfs, format!("{why}; {by_queue}"))
+    (Stage::Rfs, format!("{why}; the flow is found by {by_hash}; {by_queue}"))
+}
+
+/// The hash that Linux uses for steering, and why.
+const fn by_hash(packet: &Packet) -> &'static str {
+    match (packet.hash, packet.l4_hash) {
+        (Some(_), true) => "the adapter's hash",
+        (Some(_), false) => {
+            "the kernel's own hash, because the driver does not mark that of the adapter as one that covers ports"
+        }
+        (None, _) => "the kernel's own hash, because the adapter gives none",
+    }
 }
 
 fn stays(by_queue: &str) -> String {
-    format!("not IP: stays on the core that the queue interrupts; {by_queue}")
+    format!(
+        "RPS has no core that is online: stays on the core that the queue interrupts; {by_queue}"
+    )
 }

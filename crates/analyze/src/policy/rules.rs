@@ -279,7 +279,12 @@ fn filter_table(lines: &[Line], setup: &Setup) -> Result<Table, fdir::Error> {
             RuleAction::Queue(queue) => fdir::Action::queue(queue as u16),
             _ => fdir::Action::DROP,
         };
-        table.add(&rule.key, at as u16, action, false)?;
+        let mut input = table.input(&rule.key)?;
+        if mask.flex != Flex::Masked {
+            // The key of a frame has no word at the offset of the EtherType, but a rule gives it (`vlan-etype`).
+            input.flex = rule.key.flex;
+        }
+        table.add_input(&input, at as u16, action, false)?;
     }
     Ok(table)
 }

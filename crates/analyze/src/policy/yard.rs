@@ -241,15 +241,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_the_frames_within_its_span_of_the_first_one() {
-        let at = |now| Packet {
-            key: FlowKey::ZERO,
-            now,
-            wire_len: 60,
-            received: true,
-            flow: None,
-            hash: None,
-            rss_queue: 0,
-        };
+        let at = |now| Packet::new(FlowKey::ZERO, now, 60);
         // Each frame is within the span of the one before it, but not of the first.
         let trickle: Vec<_> = (0..32).map(|n| at(n * BATCH_SPAN * 3 / 4)).collect();
         assert_eq!(batch_len(&trickle), 2);

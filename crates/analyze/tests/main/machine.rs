@@ -17,9 +17,11 @@ flowyard_testkit::tests! {
     frames_are_sorted_among_tenants,
     a_tenant_that_spoofs_is_counted,
     the_management_controller_gets_its_frames,
+    the_management_controller_gets_neighbor_discovery,
     other_adapters_have_no_tenants,
     a_rule_for_a_virtual_function,
     a_flow_with_an_address_names_its_tenant,
+    explain_and_the_report_name_the_same_queue,
     interrupts_equal_the_closed_form,
     an_urgent_rule_interrupts_at_once,
     counters_and_values_of_rules,
@@ -95,6 +97,32 @@ fn the_management_controller_gets_its_frames() {
     assert_eq!(found.pools[1].packets, 1, "ARP is exclusive to the management controller");
 }
 
+/// A neighbor solicitation (ICMPv6 type 135) passes by its type, an echo request to the same group does not.
+fn the_management_controller_gets_neighbor_discovery() {
+    let text = format!("{TENANTS}bmc mac 02:00:00:00:00:99 neighbors on exclusive on\n");
+    let icmp = |kind: u8| {
+        let mut ipv6 = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, proto::ICMPV6, 255];
+        ipv6.extend([0xfe; 32]);
+        ethernet(
+            [0x33, 0x33, 0xff, 0, 0, 1],
+            OUTSIDE,
+            None,
+            &[&ipv6[..], &[kind; 1], &[0; 7]].concat(),
+        )
+    };
+    let list = [icmp(135), icmp(128)];
+    let found = analyze(with_tenants("x550", &text), &mut frames(&list)).tenants.unwrap();
+    let management = found.management.unwrap();
+    assert_eq!(management.into_iter().collect::<Vec<_>>(), [("neighbor".to_owned(), 1)]);
+    for (number, filter) in [(1, Some("neighbor")), (2, None)] {
+        let mut analyzer = Analyzer::new(with_tenants("x550", &text)).unwrap();
+        let target = analyzer.read_to("test", &mut frames(&list), number).unwrap();
+        let answer = analyzer.explain(&target, &Question::default()).tenants.unwrap();
+        assert_eq!(answer.management.as_deref(), filter, "packet {number}");
+        assert_eq!(answer.only_management, filter.is_some(), "packet {number}");
+    }
+}
+
 fn other_adapters_have_no_tenants() {
     let error = Analyzer::new(with_tenants("x710", TENANTS)).err();
     assert!(matches!(error, Some(BadSetup::NoPools("x710"))), "{error:?}");
@@ -123,6 +151,31 @@ fn a_flow_with_an_address_names_its_tenant() {
     assert!(matches!(answer.copies[0].queue, 2 | 3) && answer.copies.len() == 1);
     let bare = analyzer.explain(&Target::flow(flow), &Question::default());
     assert!(bare.tenants.is_none() && bare.notes.iter().any(|note| note.contains("--to-mac")));
+}
+
+/// Both directions of a connection come from the network: the tenant only watches it. The queue follows from the frame itself,
+/// also where the host would transmit it.
+fn explain_and_the_report_name_the_same_queue() {
+    let text = "tenant web pool 1 mac 02:00:00:00:00:01\ndefault none\n";
+    let setup = || Setup { queues: 4, ..with_tenants("x550", text) };
+    let ip = |last| std::net::Ipv4Addr::new(10, 0, 0, last).into();
+    for port in 40_000..40_020 {
+        let key = FlowKey::five_tuple(proto::TCP, ip(1), port, ip(2), 80);
+        let bytes = |key| {
+            let key = FlowKey { eth_src: OUTSIDE, eth_dst: WEB, ..key };
+            Build::new(&key).bytes()
+        };
+        let list = [bytes(key), bytes(key.reversed())];
+        let found = analyze(setup(), &mut frames(&list)).tenants.unwrap();
+        let mut named = std::collections::BTreeMap::new();
+        for number in [1, 2] {
+            let mut analyzer = Analyzer::new(setup()).unwrap();
+            let target = analyzer.read_to("test", &mut frames(&list), number).unwrap();
+            let answer = analyzer.explain(&target, &Question::default()).tenants.unwrap();
+            *named.entry(answer.copies[0].queue).or_default() += 1;
+        }
+        assert_eq!(found.pools[0].queues, named, "port {port}");
+    }
 }
 
 /// One TCP frame of a single flow in each `every` nanoseconds.

@@ -6,24 +6,28 @@ mod common;
 mod conservation;
 mod explain;
 mod hashed;
+mod linux;
 mod machine;
 mod memory;
 mod order;
 mod rebalance;
 mod rules;
 mod slow_model;
+mod verdict;
 
 flowyard_testkit::tests! {
     mod captures,
     mod conservation,
     mod explain,
     mod hashed,
+    mod linux,
     mod machine,
     mod memory,
     mod order,
     mod rebalance,
     mod rules,
     mod slow_model,
+    mod verdict,
 }
 
 fn main() -> std::process::ExitCode {

@@ -16,6 +16,8 @@ flowyard_testkit::tests! {
     of_a_thousand_duplicates_one_is_accepted,
     a_full_table_refuses_the_rest,
     fragments_do_not_match_ports,
+    a_vlan_etype_of_the_82599_is_compared_with_the_frame,
+    a_flexible_word_is_where_the_adapter_counts_it,
 }
 
 /// HTTP and DNS traffic of 100 clients; the server is 198.18.0.0/24.
@@ -150,5 +152,48 @@ fn fragments_do_not_match_ports() {
         let analysis = with(adapter, "flow-type udp4 dst-port 53 action -1", &mut frames);
         assert_eq!(policy(&analysis, "fdir").stages["dropped"], 10, "{adapter}");
         assert_eq!(analysis.traffic.fragments, 10);
+    }
+}
+
+/// The flexible word of ixgbe is at offset 12: 0x8100 for tagged frames, and the EtherType for others.
+fn a_vlan_etype_of_the_82599_is_compared_with_the_frame() {
+    let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n).into();
+    let key = FlowKey::five_tuple(proto::TCP, ip(1), 4000, ip(2), 80);
+    let tagged = FlowKey { vlan_tci: 5, ..key };
+    let mut frames = Frames::new();
+    for (count, key) in [(10, key), (3, tagged)] {
+        for time in 0..count {
+            frames.push(time, LinkType::Ethernet, &Build::new(&key).bytes());
+        }
+    }
+    for (rule, packets) in [
+        ("vlan-etype 0x8100", 3),
+        ("vlan-etype 0x0800", 10),
+        ("vlan 5 vlan-etype 0x8100", 3),
+        ("vlan 5 vlan-etype 0x0800", 0),
+        ("vlan-etype 0x86dd", 0),
+    ] {
+        let text = format!("flow-type tcp4 {rule} action 3");
+        let analysis = with("x520", &text, &mut frames);
+        let [found] = &policy(&analysis, "fdir").rules[..] else { panic!("{rule}") };
+        assert_eq!((&*found.verdict, found.packets), ("accepted", packets), "{rule}");
+    }
+}
+
+/// The X710 counts the offset from the start of the payload, the E810 from the start of the packet. The payload of this one is
+/// behind 14 bytes of Ethernet, 20 of IP and 20 of TCP.
+fn a_flexible_word_is_where_the_adapter_counts_it() {
+    let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n).into();
+    let key = FlowKey::five_tuple(proto::TCP, ip(1), 4000, ip(2), 80);
+    let mut frames = Frames::new();
+    let bytes = Build::new(&key).payload(&[0, 0, 0xbe, 0xef, 0, 0]).bytes();
+    frames.push(0, LinkType::Ethernet, &bytes);
+    for (adapter, offset, packets) in
+        [("x710", 2, 1), ("x710", 56, 0), ("e810", 56, 1), ("e810", 2, 0)]
+    {
+        let rule = format!("flow-type tcp4 dst-port 80 user-def 0x{offset:04x}beef action 3");
+        let analysis = with(adapter, &rule, &mut frames);
+        let [found] = &policy(&analysis, "fdir").rules[..] else { panic!("{rule}") };
+        assert_eq!((&*found.verdict, found.packets), ("accepted", packets), "{adapter}: {rule}");
     }
 }
