@@ -320,7 +320,7 @@ impl Analyzer {
     /// Whether the driver tells Linux that the hash of a frame covers the ports.
     #[inline]
     pub(crate) fn is_l4(&self, key: &FlowKey, hashed: Option<&Hashed>) -> bool {
-        let is_l4 = |rss| is_l4_hash(self.setup.adapter, rss, key);
+        let is_l4 = |rss| is_l4_hash(self.setup.adapter.driver, rss, key);
         hashed.is_some_and(Hashed::is_id) || self.rss.as_ref().is_some_and(is_l4)
     }
 

@@ -150,6 +150,8 @@ pub struct RssAnswer {
     pub input: Vec<InputField>,
     /// The hash, as `0x` and eight hexadecimal digits.
     pub hash: Option<String>,
+    /// Whether the driver marks the hash as one that covers ports (L4). RPS and RFS use the kernel's own hash if not.
+    pub l4_hash: bool,
     /// The index into the indirection table: the low bits of the hash.
     pub index: Option<u32>,
     /// Number of entries in the indirection table.

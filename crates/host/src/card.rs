@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowyard_adapter::Rss;
+use flowyard_adapter::linux::is_l4_hash;
 use flowyard_adapter::rss::{FlowType, HashFields, Hfunc};
 use flowyard_adapter::rules::RuleAction;
 use flowyard_frame::FlowKey;
 
 use crate::cpus;
+use crate::machine::Feature;
 use crate::rules::{Matcher, NEW_CONTEXT};
 use crate::setting::{Setting, Settings, queues, table};
 use crate::state::{State, fields_in};
@@ -24,6 +26,8 @@ pub struct Card {
     queues: u32,
     /// The CPU that a queue interrupts, if it is one.
     cpus: BTreeMap<u32, u32>,
+    /// The driver, if it hands the hash over to Linux.
+    hash_from: Option<String>,
     /// The CPUs of RPS of a queue.
     rps: BTreeMap<u32, Vec<u32>>,
 }
@@ -64,6 +68,10 @@ impl Card {
             let cpu = single(affinity).or_else(|| single(effective));
             of_queue.extend(cpu.map(|cpu| (queue, cpu)));
         }
+        // If the features are not known, the driver is taken to hand over the hash.
+        let is_off = |feature: &Feature| feature.name == "rx-hashing" && !feature.on;
+        let hashes = !state.features.value().is_some_and(|all| all.iter().any(is_off));
+        let hash_from = state.driver.value().filter(|_| hashes).map(|driver| driver.name.clone());
         let rps = settings.iter().filter_map(|(setting, value)| match setting {
             Setting::Rps(queue) => Some((*queue, list(value))),
             _ => None,
@@ -75,6 +83,7 @@ impl Card {
             why,
             queues: queues(state, settings).unwrap_or(1),
             cpus: of_queue,
+            hash_from,
             rps: rps.filter(|(_, cpus)| !cpus.is_empty()).collect(),
         }
     }
@@ -107,6 +116,13 @@ impl Card {
     #[must_use]
     pub fn hash(&self, key: &FlowKey) -> Option<u32> {
         self.rss.as_ref()?.hash(key)
+    }
+
+    /// The hash of a flow by which RPS selects a CPU, if it is not the kernel's own: the driver must mark it as one that
+    /// covers ports.
+    fn rps_hash(&self, key: &FlowKey) -> Option<u32> {
+        let (driver, rss) = (self.hash_from.as_deref()?, self.rss.as_ref()?);
+        rss.hash(key).filter(|_| is_l4_hash(driver, rss, key))
     }
 
     /// The entry of the table that decides the queue of a flow; `None` if the adapter computes no hash, or a rule
@@ -160,7 +176,7 @@ impl Card {
         let Some(cpus) = self.rps.get(&queue) else {
             return self.cpus.get(&queue).map_or(Place::Unknown, |cpu| Place::Cpu(*cpu));
         };
-        match (self.hash(key), cpus.as_slice()) {
+        match (self.rps_hash(key), cpus.as_slice()) {
             (_, [cpu]) => Place::Cpu(*cpu),
             (Some(hash), cpus) => {
                 let slot = (u64::from(hash) * cpus.len() as u64) >> 32;
@@ -253,6 +269,32 @@ mod tests {
     use crate::fake::Fake;
     use crate::setting::settings_of;
     use flowyard_frame::proto;
+
+    /// RPS of Linux replaces a hash that the driver does not mark as one that covers ports (`skb_get_hash`).
+    #[test]
+    fn rps_selects_a_cpu_by_the_hash_only_if_linux_keeps_it() {
+        let key =
+            |proto| FlowKey::five_tuple(proto, [10, 0, 0, 1].into(), 5, [10, 0, 0, 2].into(), 6);
+        let place = |driver: &str, proto, rx_hashing| {
+            let fake = Fake { driver: driver.to_owned(), ..Fake::virtio() };
+            let mut state = State::read(&fake, "eth0").unwrap();
+            let name = "rx-hashing".to_owned();
+            state.features =
+                crate::Known::Value(vec![Feature { name, on: rx_hashing, changeable: false }]);
+            let mut settings = settings_of(&state);
+            for queue in 0..4 {
+                settings.insert(Setting::Rps(queue), "0-3".to_owned());
+            }
+            Card::new(&state, &settings).place(&key(proto))
+        };
+        let is_known = |place: Place| matches!(place, Place::Cpu(_));
+        assert!(is_known(place("virtio_net", proto::TCP, true)));
+        assert!(is_known(place("virtio_net", proto::UDP, true)));
+        let secret = Place::OneOf(vec![0, 1, 2, 3]);
+        assert_eq!(place("virtio_net", proto::UDP, false), secret, "the hash is not handed over");
+        assert_eq!(place("virtio_net", proto::ICMP, true), secret, "it covers no ports");
+        assert_eq!(place("igb", proto::TCP, true), secret, "the driver marks it as L3");
+    }
 
     #[test]
     fn sctp_is_hashed_as_ip_whatever_the_driver_says() {

@@ -5,21 +5,21 @@
 
 use flowyard_frame::{FlowKey, Frag, proto};
 
-use crate::{Profile, Rss};
+use crate::Rss;
 
-/// Whether the driver of `profile` marks the hash of a frame as one of type L4.
+/// Whether the driver of this name (`ixgbe`) marks the hash of a frame as one of type L4.
 ///
 /// ixgbe, igc, mlx5, bnxt and virtio go by the hash type that the adapter reports, hence by the hashed fields. i40e and
 /// ice go by the packet type, whatever fields are hashed (`I40E_PTT(..., PAY4)`, also for ICMP), and so do ena
 /// (`ena_set_rx_hash`) and gve (`gve_rss_type`). igb marks every hash as L3 (`igb_rx_hash`). No driver marks that of a fragment.
 #[must_use]
 #[inline]
-pub fn is_l4_hash(profile: &Profile, rss: &Rss, key: &FlowKey) -> bool {
+pub fn is_l4_hash(driver: &str, rss: &Rss, key: &FlowKey) -> bool {
     if key.fragment() != Frag::No {
         return false;
     }
     let is_tcp_or_udp = matches!(key.proto, proto::TCP | proto::UDP);
-    match profile.driver {
+    match driver {
         "igb" => false,
         "i40e" | "ice" => {
             is_tcp_or_udp || matches!(key.proto, proto::SCTP | proto::ICMP | proto::ICMPV6)
@@ -32,7 +32,7 @@ pub fn is_l4_hash(profile: &Profile, rss: &Rss, key: &FlowKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RssConfig;
+    use crate::{Profile, RssConfig};
 
     /// What the drivers pass to `skb_set_hash`, for TCP, UDP, SCTP and ICMP with the fields that are hashed by default.
     #[test]
@@ -56,9 +56,13 @@ mod tests {
             let rss = Rss::new(profile, 4, RssConfig::default()).unwrap();
             for (protocol, marked) in protocols.into_iter().zip(marked) {
                 let key = FlowKey::five_tuple(protocol, ip(1), 4000, ip(2), 53);
-                assert_eq!(is_l4_hash(profile, &rss, &key), marked, "{name}, protocol {protocol}");
+                assert_eq!(
+                    is_l4_hash(profile.driver, &rss, &key),
+                    marked,
+                    "{name}, protocol {protocol}"
+                );
                 for frag in [1, 2] {
-                    assert!(!is_l4_hash(profile, &rss, &FlowKey { frag, ..key }), "{name}");
+                    assert!(!is_l4_hash(profile.driver, &rss, &FlowKey { frag, ..key }), "{name}");
                 }
             }
         }

@@ -107,7 +107,7 @@ impl Analyzer {
             .map(|policy| (policy.name(), policy.explain(&packet)))
             .collect();
         Answers {
-            rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, hashed, &self.setup)),
+            rss: (self.rss.as_ref()).map(|rss| rss_answer(rss, &packet, hashed, &self.setup)),
             fdir: fdir_answer(&packet, &self.setup, self.rule_mask(), verdicts.remove("fdir")),
             atr: verdicts.remove("atr"),
             rps: verdicts.remove("rps"),
@@ -314,7 +314,8 @@ impl Answers {
     }
 }
 
-fn rss_answer(rss: &Rss, key: &FlowKey, hashed: Option<&Hashed>, setup: &Setup) -> RssAnswer {
+fn rss_answer(rss: &Rss, packet: &Packet, hashed: Option<&Hashed>, setup: &Setup) -> RssAnswer {
+    let key = &packet.key;
     let explained = hashed.map_or_else(|| rss.explain(key), |hashed| hashed.explain(rss, key));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     RssAnswer {
@@ -325,6 +326,7 @@ fn rss_answer(rss: &Rss, key: &FlowKey, hashed: Option<&Hashed>, setup: &Setup) 
             .map(|field| InputField { field: field.name.to_owned(), bytes: hex(&field.bytes) })
             .collect(),
         hash: explained.hash.map(|hash| format!("0x{hash:08x}")),
+        l4_hash: explained.hash.is_some() && packet.l4_hash,
         index: explained.index.map(u32::from),
         entries: rss.reta().len() as u32,
         verdict: Verdict {

@@ -55,7 +55,8 @@ fn explain_names_the_hash_of_the_kernel() {
         let mut analyzer = Analyzer::new(setup(adapter)).unwrap();
         let target = Target::flow(key(protocol, 5_000));
         let policies = analyzer.explain(&target, &Question::default()).policies;
-        (policies.rps.unwrap().why, policies.rfs.unwrap().why)
+        let l4_hash = policies.rss.is_some_and(|rss| rss.l4_hash);
+        (policies.rps.unwrap().why, policies.rfs.unwrap().why, l4_hash)
     };
     for (adapter, protocol, hash) in [
         ("x520", proto::TCP, "by the adapter's hash;"),
@@ -64,7 +65,8 @@ fn explain_names_the_hash_of_the_kernel() {
         ("x710", proto::UDP, "by the adapter's hash;"),
         ("gve", proto::SCTP, "by the kernel's own hash, because the adapter gives none;"),
     ] {
-        let (rps, rfs) = why(adapter, protocol);
+        let (rps, rfs, l4_hash) = why(adapter, protocol);
+        assert_eq!(l4_hash, hash.contains("the adapter's hash;"), "{adapter}, protocol {protocol}");
         assert!(rps.contains(hash), "{adapter}, protocol {protocol}: {rps}");
         assert!(rfs.contains(hash), "{adapter}, protocol {protocol}: {rfs}");
     }

@@ -120,11 +120,12 @@ fn adapter(explained: &Explanation, state: Option<&State>) -> Place {
     Place { queue: Some(queue), cpu, ..Place::new("adapter", Some(true), why) }
 }
 
-/// The hash that the adapter passes on with a frame, if it does.
+/// The hash that the adapter passes on with a frame, if it does and Linux keeps it.
 fn hash_of(explained: &Explanation, state: &State) -> Option<u32> {
     let features = state.features.value()?;
     features.iter().find(|one| one.name == "rx-hashing" && one.on)?;
-    let hash = explained.policies.rss.as_ref()?.hash.as_deref()?;
+    let rss = explained.policies.rss.as_ref().filter(|rss| rss.l4_hash)?;
+    let hash = rss.hash.as_deref()?;
     u32::from_str_radix(hash.trim_start_matches("0x"), 16).ok()
 }
 
