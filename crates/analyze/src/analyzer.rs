@@ -338,6 +338,7 @@ impl Analyzer {
         self.steer(); // the frames that a source returned before it failed
         let traffic = self.traffic();
         let mut notes = self.setup.notes(&traffic);
+        notes.extend(self.clock.note());
         notes.extend(self.policies.iter().flat_map(|running| running.policy.notes()));
         let elephants = self.elephants();
         let started = self.clock.started();

@@ -106,6 +106,16 @@ static void translate(uint16_t port, const struct fy_rule *from, struct translat
 	to->actions[actions] = (struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_END };
 }
 
+/* The port whose driver takes a rule: those of the embedded switch go through one of its ports. */
+FY_EXPORT uint16_t fy_flow_taker(uint16_t port, const struct fy_rule *rule)
+{
+	struct rte_flow_error error = { 0 };
+	uint16_t proxy = port;
+	if ((rule->actions & FY_DO_PORT) && rte_flow_pick_transfer_proxy(port, &proxy, &error) != 0)
+		return port;
+	return proxy;
+}
+
 static int refused(const struct rte_flow_error *error, char *why, uint32_t room)
 {
 	int code = rte_errno > 0 ? rte_errno : EINVAL;
@@ -118,7 +128,7 @@ FY_EXPORT int fy_flow_validate(uint16_t port, const struct fy_rule *rule, char *
 	struct translated to;
 	struct rte_flow_error error = { 0 };
 	translate(port, rule, &to);
-	if (rte_flow_validate(port, &to.attr, to.items, to.actions, &error) == 0)
+	if (rte_flow_validate(fy_flow_taker(port, rule), &to.attr, to.items, to.actions, &error) == 0)
 		return 0;
 	return refused(&error, why, room);
 }
@@ -128,11 +138,12 @@ FY_EXPORT void *fy_flow_create(uint16_t port, const struct fy_rule *rule, char *
 	struct translated to;
 	struct rte_flow_error error = { 0 };
 	translate(port, rule, &to);
-	struct rte_flow *flow = rte_flow_create(port, &to.attr, to.items, to.actions, &error);
+	struct rte_flow *flow = rte_flow_create(fy_flow_taker(port, rule), &to.attr, to.items, to.actions, &error);
 	*code = flow == NULL ? refused(&error, why, room) : 0;
 	return flow;
 }
 
+/* `port` is that of fy_flow_taker, here and below. */
 FY_EXPORT int fy_flow_destroy(uint16_t port, struct rte_flow *flow, char *why, uint32_t room)
 {
 	struct rte_flow_error error = { 0 };

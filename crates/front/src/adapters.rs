@@ -10,8 +10,8 @@
 //! *What is offered.* An entry of the user is offered if no entry in front of it could match one of its frames: then
 //! every frame that matches the rule gets the entry's answer, also from an adapter that matches fewer frames than the key
 //! does. Frames of an entry that drops are dropped by the adapter, if it can and no counter of the user counts them;
-//! frames of an entry that names a port of the same embedded switch are sent out by the adapter, under the same condition
-//! ([`forwards`]); frames of the others are marked.
+//! frames of an entry that names a port of the same embedded switch are sent out by the adapter, under the same condition;
+//! frames of the others are marked.
 //!
 //! Works and the elephant detector put flows: those of the port mapping of a switch, the connections of a balancer, and flows
 //! that are split over cores. Their frames are marked.
@@ -235,7 +235,10 @@ impl Adapter {
             let rule = Rule { offer: *offer, ..pattern.clone() };
             if let Err(refused) = self.device.validate(&rule) {
                 why.clone_from(&refused.0);
-                self.refuses.insert((shape, *ask), refused);
+                // A refusal to send frames out may be that of one port.
+                if !matches!(ask, Ask::Forward { .. }) {
+                    self.refuses.insert((shape, *ask), refused);
+                }
                 continue;
             }
             self.strikes += 1;

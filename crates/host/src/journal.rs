@@ -265,9 +265,12 @@ impl Journal {
     /// Deletes the journal, when its steps have been undone.
     ///
     /// # Errors
-    /// When the file cannot be deleted.
+    /// When the file cannot be deleted. One that is gone already is no error.
     pub fn delete(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        }
     }
 }
 
@@ -278,6 +281,17 @@ enum Name {
     New,
     /// That of the journal which is replaced.
     Own,
+}
+
+/// Gives a file a name that no other file has.
+fn take(temporary: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(temporary, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !path.exists() => {
+            // A file system without links. Of two processes at exactly this place, the later one would replace the journal.
+            fs::rename(temporary, path)
+        }
+        linked => linked,
+    }
 }
 
 /// Writes a journal: a complete file appears under the name, or none. Returns the file, which is locked before it gets
@@ -296,7 +310,7 @@ fn write(path: &Path, header: &Header, progress: &str, name: Name) -> io::Result
         new.sync_all()?;
         match name {
             Name::Own => fs::rename(&temporary, path),
-            Name::New => fs::hard_link(&temporary, path),
+            Name::New => take(&temporary, path),
         }
     };
     let filled = fill();
@@ -406,6 +420,14 @@ mod tests {
         for path in found {
             assert_eq!(Journal::open(&path).unwrap().header, header());
         }
+    }
+
+    #[test]
+    fn a_journal_that_is_gone_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::create(folder.path(), &header()).unwrap();
+        fs::remove_file(&journal.path).unwrap();
+        journal.delete().unwrap();
     }
 
     #[test]

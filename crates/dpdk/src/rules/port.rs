@@ -20,7 +20,8 @@ pub struct PortRules {
     gate: Arc<Mutex<()>>,
     driver: String,
     switch: Option<SwitchPort>,
-    flows: BTreeMap<u32, *mut c_void>,
+    /// The driver's handle of each rule, and the port that took it.
+    flows: BTreeMap<u32, (*mut c_void, u16)>,
     next: u32,
 }
 
@@ -58,7 +59,7 @@ impl PortRules {
         Refused(format!("{driver} refused to {doing}: {why}"))
     }
 
-    fn flow(&self, rule: RuleId) -> Result<*mut c_void, Refused> {
+    fn flow(&self, rule: RuleId) -> Result<(*mut c_void, u16), Refused> {
         let found = self.flows.get(&rule.0).copied();
         found.ok_or_else(|| Refused(format!("there is no rule {}", rule.0)))
     }
@@ -84,25 +85,29 @@ impl Device for PortRules {
         rule.check()?;
         let (mut why, mut code) = ([0; ROOM], 0);
         let (to, code_to) = (why.as_mut_ptr().cast::<c_char>(), &raw mut code);
-        let flow = self.call(|port| {
+        let (flow, taker) = self.call(|port| {
+            let raw = rule.raw();
             // SAFETY: as above.
-            unsafe { sys::fy_flow_create(port, &rule.raw(), to, ROOM as u32, code_to) }
+            let flow =
+                unsafe { sys::fy_flow_create(port, &raw const raw, to, ROOM as u32, code_to) };
+            // SAFETY: the port is open.
+            (flow, unsafe { sys::fy_flow_taker(port, &raw const raw) })
         })?;
         if flow.is_null() {
             return Err(self.refused("create the rule", code, &why));
         }
         let id = self.next;
         self.next += 1;
-        self.flows.insert(id, flow);
+        self.flows.insert(id, (flow, taker));
         Ok(RuleId(id))
     }
 
     fn query(&mut self, rule: RuleId) -> Result<Hits, Refused> {
-        let (flow, mut why, mut hits) = (self.flow(rule)?, [0; ROOM], [-1; 2]);
+        let ((flow, taker), mut why, mut hits) = (self.flow(rule)?, [0; ROOM], [-1; 2]);
         let (to, hits_to) = (why.as_mut_ptr().cast::<c_char>(), hits.as_mut_ptr());
-        let code = self.call(|port| {
+        let code = self.call(|_| {
             // SAFETY: the rule exists; else as above.
-            unsafe { sys::fy_flow_query(port, flow, hits_to, to, ROOM as u32) }
+            unsafe { sys::fy_flow_query(taker, flow, hits_to, to, ROOM as u32) }
         })?;
         if code != 0 {
             return Err(self.refused("read the counters of a rule", code, &why));
@@ -112,11 +117,11 @@ impl Device for PortRules {
     }
 
     fn destroy(&mut self, rule: RuleId) -> Result<(), Refused> {
-        let (flow, mut why) = (self.flow(rule)?, [0; ROOM]);
+        let ((flow, taker), mut why) = (self.flow(rule)?, [0; ROOM]);
         let to = why.as_mut_ptr().cast::<c_char>();
-        let code = self.call(|port| {
+        let code = self.call(|_| {
             // SAFETY: the rule exists; else as above.
-            unsafe { sys::fy_flow_destroy(port, flow, to, ROOM as u32) }
+            unsafe { sys::fy_flow_destroy(taker, flow, to, ROOM as u32) }
         })?;
         if code != 0 {
             return Err(self.refused("remove the rule", code, &why));

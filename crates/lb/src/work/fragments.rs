@@ -36,22 +36,28 @@ struct Entry<T> {
 pub(super) struct Fragments<T> {
     entries: Box<[Option<Entry<T>>]>,
     key: u64,
-    /// The next new identification.
-    next_id: u16,
+    /// New identifications: the first one, how many there are, and how many packets have got one.
+    ids: (u16, u32),
+    count: u32,
 }
 
 impl<T: Copy> Fragments<T> {
-    /// No packets. `key` decides which packets share an entry.
-    pub(super) fn new(key: u64) -> Self {
-        Self { entries: vec![None; PLACES].into(), key, next_id: key as u16 }
+    /// No packets. `key` decides which packets share an entry. Each of `cores` cores has a part of the new
+    /// identifications, because packets of several cores may leave with one address.
+    pub(super) fn new(key: u64, core: usize, cores: usize) -> Self {
+        let part = ((1 << 16) / cores.max(1) as u32).max(1);
+        let first = (key as u16).wrapping_add((part * core as u32) as u16);
+        Self { entries: vec![None; PLACES].into(), key, ids: (first, part), count: 0 }
     }
 
     /// Stores the value of a first fragment. The packet must not have been modified yet.
     pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T, now: Nanos) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
         let (whose, at) = self.place(key, id);
-        self.entries[at] = Some(Entry { whose, id, at: now, new_id: self.next_id, found });
-        self.next_id = self.next_id.wrapping_add(1);
+        let (first, part) = self.ids;
+        let new_id = first.wrapping_add(self.count as u16);
+        self.entries[at] = Some(Entry { whose, id, at: now, new_id, found });
+        self.count = (self.count + 1) % part;
     }
 
     /// The value stored for the packet of a later fragment.
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn later_fragments_get_the_value_of_the_first() {
-        let mut table = Fragments::new(7);
+        let mut table = Fragments::new(7, 0, 1);
         assert_eq!(get(&table, 1), None, "the first fragment was not seen");
         put(&mut table, 1);
         assert_eq!([1, 2, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), None, None]);
@@ -152,10 +158,30 @@ mod tests {
         assert_eq!([1, 1 << 16 | 1].map(|n| get(&table, n)), [Some(1), Some(1 << 16 | 1)]);
     }
 
+    /// Packets of several cores may leave with one address.
+    #[test]
+    fn cores_have_different_identifications() {
+        for cores in [1, 3, 4] {
+            let mut all = std::collections::BTreeSet::new();
+            let part = (1 << 16) / cores;
+            for core in 0..cores {
+                let mut table = Fragments::new(0x7f00, core, cores);
+                for n in 0..part as u32 {
+                    put(&mut table, n);
+                    let mut frame = fragment(n, true);
+                    let key = key(&frame);
+                    let packet = Packet::new(&mut frame, &key).unwrap();
+                    all.insert(table.new_id(&packet, &key, 5).unwrap());
+                }
+            }
+            assert_eq!(all.len(), part * cores);
+        }
+    }
+
     /// A sender has used the identification again, and the first fragment is late.
     #[test]
     fn a_first_fragment_is_forgotten_after_a_minute() {
-        let mut table = Fragments::new(7);
+        let mut table = Fragments::new(7, 0, 1);
         put(&mut table, 1);
         let after = [0, AGE, AGE + 1].map(|time| get_at(&table, 1, 5 + time));
         assert_eq!(after, [Some(1), Some(1), None]);
@@ -185,7 +211,7 @@ mod tests {
 
     /// The packets whose value another has replaced before their last fragment comes.
     fn lost(secret: Secret, packets: &[u32]) -> usize {
-        let mut table = Fragments::new(secret.key("fragments"));
+        let mut table = Fragments::new(secret.key("fragments"), 0, 1);
         packets.iter().for_each(|n| put(&mut table, *n));
         packets.iter().filter(|n| get(&table, **n).is_none()).count()
     }
@@ -194,7 +220,7 @@ mod tests {
     /// keep another's packet from its fragments.
     #[test]
     fn without_the_secret_crafted_packets_replace_each_other_as_often_as_others() {
-        let known = Fragments::<u32>::new(Secret::FIXED.key("fragments"));
+        let known = Fragments::<u32>::new(Secret::FIXED.key("fragments"), 0, 1);
         let mut by_place = BTreeMap::<_, Vec<_>>::new();
         let crafted = (0..).find_map(|n| {
             let same =

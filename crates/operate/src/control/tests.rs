@@ -12,14 +12,13 @@ impl Answers for Nothing {
     }
 }
 
-/// A connection that is served, with a time of 300 ms for a request.
-fn with_connection(client: impl FnOnce(UnixStream)) -> Duration {
+/// A connection that is served, with this time for a request.
+fn with_connection(wait: Duration, client: impl FnOnce(UnixStream)) -> Duration {
     let (stream, other) = UnixStream::pair().unwrap();
     let source = Source::Other(Arc::new(Nothing));
     thread::scope(|scope| {
         let serve = || {
             let from = Instant::now();
-            let wait = Duration::from_millis(300);
             let _closed = converse(&stream, &source, &Busy::default(), wait);
             let _gone = shutdown(&stream, Shutdown::Both);
             from.elapsed()
@@ -32,7 +31,7 @@ fn with_connection(client: impl FnOnce(UnixStream)) -> Duration {
 
 #[test]
 fn a_request_arrives_in_time_as_a_whole() {
-    let took = with_connection(|mut client| {
+    let took = with_connection(Duration::from_millis(300), |mut client| {
         // A byte comes in time, but the line does not.
         for _ in 0..60 {
             if client.write_all(b" ").is_err() {
@@ -46,15 +45,15 @@ fn a_request_arrives_in_time_as_a_whole() {
 
 #[test]
 fn each_request_has_the_whole_time() {
-    let took = with_connection(|client| {
+    // The requests take longer together than one may.
+    with_connection(Duration::from_secs(2), |client| {
         let mut lines = BufReader::new(&client);
         for _ in 0..3 {
-            thread::sleep(Duration::from_millis(150));
+            thread::sleep(Duration::from_millis(700));
             (&client).write_all(b"{\"ask\":\"queues\"}\n").unwrap();
             let mut line = String::new();
             lines.read_line(&mut line).unwrap();
             assert!(!line.is_empty());
         }
     });
-    assert!(took >= Duration::from_millis(450), "{took:?}");
 }

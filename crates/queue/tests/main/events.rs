@@ -286,7 +286,6 @@ fn the_frames_of_a_dead_core_are_released() {
     }
 }
 
-/// Core 1 dies while the ports of all cores always have events. Core 0 takes its port over, and serves both in turn.
 /// A frame whose bytes a worker removed still names a buffer: it goes on, or it is dropped.
 #[test]
 #[expect(unsafe_code, reason = "a frame without a pool")]
@@ -314,6 +313,7 @@ fn a_frame_without_bytes_is_not_lost() {
     assert_eq!((batch.len(), batch.frames[0].buf()), (1, 1));
 }
 
+/// Core 1 dies while the ports of all cores always have events. Core 0 takes its port over, and serves both in turn.
 #[test]
 fn the_port_of_a_dead_core_is_served_under_full_load() {
     // An ordered queue is to be full by the limit of a port, not by its window.

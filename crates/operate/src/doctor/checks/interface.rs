@@ -312,12 +312,14 @@ fn interrupts(machine: &dyn Machine, wanted: &Wanted, name: &str) -> Option<Find
 }
 
 /// The interrupts that the device of the interface lists; the name in /proc/interrupts may be that of the driver and the
-/// bus address. Those of a virtio device are its parent's.
+/// bus address. Those of a virtio device are its parent's; the parent of others is the port that they are plugged into.
 fn owned(machine: &dyn Machine, name: &str) -> Vec<usize> {
-    let folders = ["device/msi_irqs", "device/../msi_irqs"];
-    let names = folders.map(|folder| machine.list(&format!("/sys/class/net/{name}/{folder}")));
-    let names = names.iter().find(|names| !names.is_empty());
-    names.into_iter().flatten().filter_map(|name| name.parse().ok()).collect()
+    let list = |folder| machine.list(&format!("/sys/class/net/{name}/device/{folder}"));
+    let mut names = list("msi_irqs");
+    if names.is_empty() && list("driver").iter().any(|device| device.starts_with("virtio")) {
+        names = list("../msi_irqs");
+    }
+    names.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
 fn rp_filter(machine: &dyn Machine, name: &str) -> Option<Finding> {

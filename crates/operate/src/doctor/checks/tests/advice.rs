@@ -55,13 +55,21 @@ fn channels_are_changed_as_the_interface_has_them() {
 #[test]
 fn interrupts_are_found_by_the_list_of_the_device() {
     let table = "  CPU0\n 40:  5  PCI-MSIX-0000:00:03.0  virtio1-input.0\n 41:  5  PCI-MSI  eth1\n";
-    for folder in ["device/msi_irqs", "device/../msi_irqs"] {
+    let own = "stop irqbalance; echo 2 > /proc/irq/40/smp_affinity_list";
+    let by_name = "stop irqbalance; echo 2 > /proc/irq/41/smp_affinity_list";
+    for (folder, driver, wanted_advice) in [
+        ("device/msi_irqs", "0000:00:03.0", own),
+        ("device/../msi_irqs", "virtio1", own),
+        // The interrupts of the port above an adapter are not the adapter's.
+        ("device/../msi_irqs", "0000:00:03.0", by_name),
+    ] {
         let machine = well()
+            .with(&format!("/sys/class/net/eth1/device/driver/{driver}"), "")
             .with("/proc/interrupts", table)
             .with(&format!("/sys/class/net/eth1/{folder}/40"), "msix\n")
             .with("/proc/irq/40/smp_affinity_list", "0-3\n")
             .with("/proc/irq/41/smp_affinity_list", "0-3\n");
         let said = advice(&machine, &wanted("af_xdp"), "interrupts eth1");
-        assert_eq!(said, "stop irqbalance; echo 2 > /proc/irq/40/smp_affinity_list");
+        assert_eq!(said, wanted_advice, "{folder} {driver}");
     }
 }
