@@ -11,9 +11,9 @@ pub(crate) struct Clock {
     first: Option<Nanos>,
     /// Whether the next time stamp is the first of a capture.
     fresh: bool,
-    /// Frames whose time stamp was earlier than the one before it by at least [`EARLY`], and by how much at most.
+    /// Frames whose time stamp was earlier than the one before it by at least [`EARLY`], and the longest such time.
     early: u64,
-    earliest: Nanos,
+    longest_back: Nanos,
 }
 
 /// Time stamps that are earlier by less are the usual effect of several queues.
@@ -35,7 +35,7 @@ impl Clock {
         let shifted = u64::try_from(i128::from(stamp) + self.shift).unwrap_or(u64::MAX);
         let back = self.now.saturating_sub(shifted);
         self.early += u64::from(back >= EARLY);
-        self.earliest = self.earliest.max(back);
+        self.longest_back = self.longest_back.max(back);
         self.now = self.now.max(shifted);
         self.first.get_or_insert(self.now);
         self.now
@@ -49,7 +49,7 @@ impl Clock {
                  so loads over time, delays and the duration are wrong. A damaged record or a changed clock is the usual cause: cut \
                  the capture with 'editcap -A START -B END'.",
                 self.early,
-                self.earliest as f64 / 1e9
+                self.longest_back as f64 / 1e9
             )
         })
     }

@@ -90,12 +90,12 @@ impl Analyzer {
         let mut finding = Finding::new(format!(
             "One flow is {shares}: {key}. A hash sends all packets of a flow to one queue, so the busiest of {queues} queues has at least {alone:.1} times the mean load, and no indirection table can change this. Give the flow a core of its own, or split it over cores in order (flowyard run; see docs/examples/elephants.toml)."
         ));
-        self.name(key, queues as u16 - 1, &mut finding);
+        self.add_rule(key, queues as u16 - 1, &mut finding);
         Some(finding)
     }
 
     /// Adds the commands that give a flow a queue of its own, or why there are none.
-    fn name(&self, key: &FlowKey, queue: u16, finding: &mut Finding) {
+    fn add_rule(&self, key: &FlowKey, queue: u16, finding: &mut Finding) {
         let adapter = self.setup.adapter;
         if proto::has_ports(key.proto) && (key.sport, key.dport) == (0, 0) {
             finding.text +=

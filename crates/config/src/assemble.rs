@@ -249,7 +249,7 @@ impl Setup {
         let users = Users { exact: steer.exact.clone(), rules: steer.rules.clone() };
         for (port, drops_bad) in &self.verify {
             if *drops_bad {
-                adapters.keep_frames(*port);
+                adapters.forbid_forwarding(*port);
             }
         }
         let prepared = adapters.prepare(&users, &|queue| offload::core_of(&self.blueprint, queue));

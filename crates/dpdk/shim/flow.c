@@ -106,8 +106,8 @@ static void translate(uint16_t port, const struct fy_rule *from, struct translat
 	to->actions[actions] = (struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_END };
 }
 
-/* The port whose driver takes a rule: those of the embedded switch go through one of its ports. */
-FY_EXPORT uint16_t fy_flow_taker(uint16_t port, const struct fy_rule *rule)
+/* The port that a rule is given to: for rules of the embedded switch, its transfer proxy. */
+FY_EXPORT uint16_t fy_flow_proxy(uint16_t port, const struct fy_rule *rule)
 {
 	struct rte_flow_error error = { 0 };
 	uint16_t proxy = port;
@@ -128,7 +128,7 @@ FY_EXPORT int fy_flow_validate(uint16_t port, const struct fy_rule *rule, char *
 	struct translated to;
 	struct rte_flow_error error = { 0 };
 	translate(port, rule, &to);
-	if (rte_flow_validate(fy_flow_taker(port, rule), &to.attr, to.items, to.actions, &error) == 0)
+	if (rte_flow_validate(fy_flow_proxy(port, rule), &to.attr, to.items, to.actions, &error) == 0)
 		return 0;
 	return refused(&error, why, room);
 }
@@ -138,12 +138,12 @@ FY_EXPORT void *fy_flow_create(uint16_t port, const struct fy_rule *rule, char *
 	struct translated to;
 	struct rte_flow_error error = { 0 };
 	translate(port, rule, &to);
-	struct rte_flow *flow = rte_flow_create(fy_flow_taker(port, rule), &to.attr, to.items, to.actions, &error);
+	struct rte_flow *flow = rte_flow_create(fy_flow_proxy(port, rule), &to.attr, to.items, to.actions, &error);
 	*code = flow == NULL ? refused(&error, why, room) : 0;
 	return flow;
 }
 
-/* `port` is that of fy_flow_taker, here and below. */
+/* `port` is that of fy_flow_proxy, here and below. */
 FY_EXPORT int fy_flow_destroy(uint16_t port, struct rte_flow *flow, char *why, uint32_t room)
 {
 	struct rte_flow_error error = { 0 };

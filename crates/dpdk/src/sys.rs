@@ -249,7 +249,7 @@ unsafe extern "C" {
         count: u32,
     ) -> u32;
 
-    pub(crate) fn fy_flow_taker(port: u16, rule: *const Rule) -> u16;
+    pub(crate) fn fy_flow_proxy(port: u16, rule: *const Rule) -> u16;
     pub(crate) fn fy_flow_validate(
         port: u16,
         rule: *const Rule,

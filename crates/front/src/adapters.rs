@@ -89,8 +89,8 @@ struct Adapter {
     queues: Vec<(FlowKey, FlowKey, RuleId)>,
     /// Rules that send frames out by another port.
     forwards: Forwards,
-    /// Whether the yard must see each frame, because it drops some by itself.
-    keeps_frames: bool,
+    /// Whether it may send frames out: not if the yard drops some of the port's frames by itself.
+    may_forward: bool,
     /// Rules of flows, by number.
     flows: BTreeMap<u32, RuleId>,
     /// Rules that it refused one after the other; while it is likely to be full, few are offered.
@@ -283,7 +283,7 @@ impl Adapters {
             users: Vec::new(),
             queues: Vec::new(),
             forwards: Forwards::default(),
-            keeps_frames: false,
+            may_forward: true,
             flows: BTreeMap::new(),
             strikes: 0,
             dropped_before: 0,
@@ -297,10 +297,11 @@ impl Adapters {
         self.lock().ports.insert(port, adapter);
     }
 
-    /// The yard drops some frames of port `port` by itself, such as those with a wrong checksum: its adapter sends none out.
-    pub fn keep_frames(&self, port: u16) {
+    /// The adapter of port `port` must not send frames out, because the yard drops some of them by itself, such as those with
+    /// a wrong checksum.
+    pub fn forbid_forwarding(&self, port: u16) {
         if let Some(adapter) = self.lock().ports.get_mut(&port) {
-            adapter.keeps_frames = true;
+            adapter.may_forward = false;
         }
     }
 
@@ -334,7 +335,7 @@ impl Adapters {
             return;
         }
         hardware.looked = now.max(1);
-        hardware.follow_ports();
+        hardware.remove_forwards_to_closed_ports();
         hardware.ports.values_mut().for_each(|adapter| adapter.count(LOOKS));
     }
 }
@@ -350,13 +351,13 @@ impl Hardware {
     }
 
     /// Removes the rules that send frames out by a port that was closed.
-    fn follow_ports(&mut self) {
+    fn remove_forwards_to_closed_ports(&mut self) {
         if self.ports.values().all(|adapter| adapter.forwards.is_empty()) {
             return;
         }
         let ports = self.switch_ports();
         for adapter in self.ports.values_mut() {
-            for rule in adapter.forwards.without_port(&ports) {
+            for rule in adapter.forwards.keep_ports(&ports) {
                 if let Some(at) = adapter.users.iter().position(|one| one.rule == Some(rule)) {
                     adapter.take_out(at, "the port that the entry names was closed");
                 }

@@ -9,6 +9,7 @@ use flowyard_adapter::rules::RuleAction;
 use flowyard_frame::FlowKey;
 
 use crate::cpus;
+use crate::files::unhex;
 use crate::machine::Feature;
 use crate::rules::{Matcher, NEW_CONTEXT};
 use crate::setting::{Setting, Settings, queues, table};
@@ -239,8 +240,7 @@ fn rss(
         }
     };
     let key = key.ok_or("the driver does not give the RSS key")?;
-    let digits = key.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
-    let key: Vec<u8> = digits.collect::<Option<_>>().ok_or("the RSS key cannot be read")?;
+    let key = unhex(key).ok_or("the RSS key cannot be read")?;
     let entries = entries.and_then(table);
     let entries = entries.ok_or("the driver gives no indirection table")?;
     let table = entries.iter().map(|queue| *queue as u16).collect();

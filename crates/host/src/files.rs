@@ -33,5 +33,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
+/// The bytes of a text such as [`hex`] returns.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    text.split(':').map(|digits| u8::from_str_radix(digits, 16).ok()).collect()
+}
+
 /// The size of the socket flow table of RFS.
 pub(crate) const SOCK_FLOW_ENTRIES: &str = "/proc/sys/net/core/rps_sock_flow_entries";

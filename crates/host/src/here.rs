@@ -54,9 +54,7 @@ impl Machine for Here {
     }
 
     fn name(&self, index: u32) -> io::Result<String> {
-        let is_it = |name: &String| sys::index(name).is_ok_and(|other| other == index);
-        let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
-        interfaces().into_iter().find(is_it).ok_or_else(no_device)
+        sys::name(index)
     }
 
     fn namespace(&self) -> io::Result<u64> {

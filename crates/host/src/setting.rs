@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpus;
-use crate::files::{self, SOCK_FLOW_ENTRIES, hex};
+use crate::files::{self, SOCK_FLOW_ENTRIES, hex, unhex};
 use crate::flow_types::{fields_of, flow_type, letters};
 use crate::known::Known;
 use crate::machine::{Counts, Machine};
@@ -254,11 +254,7 @@ impl Setting {
             return machine.write(&path, &text);
         }
         match self {
-            Self::Key => {
-                let byte = |digits| u8::from_str_radix(digits, 16).ok();
-                let key: Option<Vec<u8>> = value.split(':').map(byte).collect();
-                machine.set_key(interface, &key.ok_or_else(wrong)?)
-            }
+            Self::Key => machine.set_key(interface, &unhex(value).ok_or_else(wrong)?),
             Self::Table => {
                 let table = table(value).filter(|table| !table.is_empty());
                 machine.set_table(interface, &table.ok_or_else(wrong)?)

@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::machine::{Channels, Coalesce, Counts, Driver, Feature, Rss};
 
@@ -44,15 +44,13 @@ const NEW_CONTEXT: u32 = u32::MAX;
 const NO_TABLE: u32 = u32::MAX;
 
 pub(crate) fn index(interface: &str) -> io::Result<u32> {
-    let mut request = ifreq(interface)?;
     let fd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: the socket is open, and the kernel writes the index into the request.
-    let got = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFINDEX as _, &raw mut request) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has written this part of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+    Ok(netdevice::name_to_index(fd, interface)?)
+}
+
+pub(crate) fn name(index: u32) -> io::Result<String> {
+    let fd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(netdevice::index_to_name(fd, index)?)
 }
 
 /// A request about an interface.

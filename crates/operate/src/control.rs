@@ -316,12 +316,12 @@ fn clock() -> Instant {
 
 /// The bytes of a request, which arrives as a whole until `end`: a timeout of each read would let a client that sends a
 /// byte now and then keep its connection.
-struct Timely<'a> {
+struct DeadlineReader<'a> {
     stream: &'a UnixStream,
     end: Instant,
 }
 
-impl Read for Timely<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.end.saturating_duration_since(clock());
         if left.is_zero() {
@@ -335,7 +335,7 @@ impl Read for Timely<'_> {
 /// Answers line by line until the client closes the connection, or sends no request for the time `wait`.
 fn converse(stream: &UnixStream, source: &Source, busy: &Busy, wait: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(wait))?;
-    let mut reader = BufReader::new(Timely { stream, end: clock() });
+    let mut reader = BufReader::new(DeadlineReader { stream, end: clock() });
     loop {
         reader.get_mut().end = clock() + wait;
         let mut line = Vec::new();

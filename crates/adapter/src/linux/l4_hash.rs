@@ -11,7 +11,8 @@ use crate::Rss;
 ///
 /// ixgbe, igc, mlx5, bnxt and virtio go by the hash type that the adapter reports, hence by the hashed fields. i40e and
 /// ice go by the packet type, whatever fields are hashed (`I40E_PTT(..., PAY4)`, also for ICMP), and so do ena
-/// (`ena_set_rx_hash`) and gve with queues of format GQI (`gve_rss_type`). igb marks every hash as L3 (`igb_rx_hash`). No driver marks that of a fragment.
+/// (`ena_set_rx_hash`) and gve with queues of format GQI (`gve_rss_type`). igb marks every hash as L3 (`igb_rx_hash`). No
+/// driver marks that of a fragment.
 #[must_use]
 #[inline]
 pub fn is_l4_hash(driver: &str, rss: &Rss, key: &FlowKey) -> bool {

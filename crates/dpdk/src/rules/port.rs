@@ -20,7 +20,7 @@ pub struct PortRules {
     gate: Arc<Mutex<()>>,
     driver: String,
     switch: Option<SwitchPort>,
-    /// The driver's handle of each rule, and the port that took it.
+    /// The driver's handle of each rule, and the port that it was given to.
     flows: BTreeMap<u32, (*mut c_void, u16)>,
     next: u32,
 }
@@ -85,29 +85,29 @@ impl Device for PortRules {
         rule.check()?;
         let (mut why, mut code) = ([0; ROOM], 0);
         let (to, code_to) = (why.as_mut_ptr().cast::<c_char>(), &raw mut code);
-        let (flow, taker) = self.call(|port| {
+        let (flow, proxy) = self.call(|port| {
             let raw = rule.raw();
             // SAFETY: as above.
             let flow =
                 unsafe { sys::fy_flow_create(port, &raw const raw, to, ROOM as u32, code_to) };
             // SAFETY: the port is open.
-            (flow, unsafe { sys::fy_flow_taker(port, &raw const raw) })
+            (flow, unsafe { sys::fy_flow_proxy(port, &raw const raw) })
         })?;
         if flow.is_null() {
             return Err(self.refused("create the rule", code, &why));
         }
         let id = self.next;
         self.next += 1;
-        self.flows.insert(id, (flow, taker));
+        self.flows.insert(id, (flow, proxy));
         Ok(RuleId(id))
     }
 
     fn query(&mut self, rule: RuleId) -> Result<Hits, Refused> {
-        let ((flow, taker), mut why, mut hits) = (self.flow(rule)?, [0; ROOM], [-1; 2]);
+        let ((flow, proxy), mut why, mut hits) = (self.flow(rule)?, [0; ROOM], [-1; 2]);
         let (to, hits_to) = (why.as_mut_ptr().cast::<c_char>(), hits.as_mut_ptr());
         let code = self.call(|_| {
             // SAFETY: the rule exists; else as above.
-            unsafe { sys::fy_flow_query(taker, flow, hits_to, to, ROOM as u32) }
+            unsafe { sys::fy_flow_query(proxy, flow, hits_to, to, ROOM as u32) }
         })?;
         if code != 0 {
             return Err(self.refused("read the counters of a rule", code, &why));
@@ -117,11 +117,11 @@ impl Device for PortRules {
     }
 
     fn destroy(&mut self, rule: RuleId) -> Result<(), Refused> {
-        let ((flow, taker), mut why) = (self.flow(rule)?, [0; ROOM]);
+        let ((flow, proxy), mut why) = (self.flow(rule)?, [0; ROOM]);
         let to = why.as_mut_ptr().cast::<c_char>();
         let code = self.call(|_| {
             // SAFETY: the rule exists; else as above.
-            unsafe { sys::fy_flow_destroy(taker, flow, to, ROOM as u32) }
+            unsafe { sys::fy_flow_destroy(proxy, flow, to, ROOM as u32) }
         })?;
         if code != 0 {
             return Err(self.refused("remove the rule", code, &why));

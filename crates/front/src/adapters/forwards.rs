@@ -105,8 +105,8 @@ impl Forwards {
         })
     }
 
-    /// Gives up the rules that send frames out by a port that is no more.
-    pub(super) fn without_port(&mut self, ports: &SwitchPorts) -> Vec<RuleId> {
+    /// Keeps the rules whose output port is one of `ports`, and returns the others.
+    pub(super) fn keep_ports(&mut self, ports: &SwitchPorts) -> Vec<RuleId> {
         self.retain(|one| {
             let To::Port(port) = one.to else { return false };
             ports.get(&port).is_some_and(|(_, by)| *by == one.by)

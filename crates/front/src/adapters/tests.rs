@@ -103,7 +103,7 @@ fn frames_are_sent_out_within_one_switch_and_only_from_the_start() {
     assert_eq!(Bed::new(true).offer(&one, false), [State::Marks]);
     // A port whose frames the yard may drop sends none out.
     let bed = Bed::new(true);
-    bed.adapters.keep_frames(0);
+    bed.adapters.forbid_forwarding(0);
     assert_eq!(bed.offer(&one, true), [State::Marks]);
     // Without counters.
     assert_eq!(Bed::new(false).offer(&one, true), [out("b")]);

@@ -214,12 +214,12 @@ impl Adapter {
         }
         // What a counter of the user counts, and what the yard may drop, must reach the yard.
         let by = match to {
-            To::Port(port) if counter == 0 && !self.keeps_frames => others.get(&port),
+            To::Port(port) if counter == 0 && self.may_forward => others.get(&port),
             _ => None,
         };
         let by = by
             .filter(|(_, by)| self.device.switch_port().is_some_and(|own| own.domain == by.domain));
-        let asks = self.asks(to, counter, want, is_first, by.map(|(_, by)| *by));
+        let asks = self.asks(want, is_first, by.map(|(_, by)| *by));
         let (ask, id) = self.put(&pattern, &asks)?;
         let state = match ask {
             Ask::Drop { .. } => State::Drops,
@@ -239,14 +239,8 @@ impl Adapter {
     }
 
     /// What is asked for an entry, the best first.
-    fn asks(
-        &self,
-        to: To,
-        counter: u16,
-        want: &Want,
-        is_first: bool,
-        by: Option<SwitchPort>,
-    ) -> Vec<(Ask, Offer)> {
+    fn asks(&self, want: &Want, is_first: bool, by: Option<SwitchPort>) -> Vec<(Ask, Offer)> {
+        let Action { to, counter, .. } = want.rule.action;
         let mut asks = Vec::new();
         let mut push = |ask, place, mark, count| asks.push((ask, Offer { place, mark, count }));
         if to.is_drop() && counter == 0 {

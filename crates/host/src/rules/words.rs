@@ -4,7 +4,7 @@
 use flowyard_adapter::rules::{FlowType, Rule, RuleAction, parse};
 use flowyard_frame::{FlowKey, proto};
 
-use crate::files::hex;
+use crate::files::{hex, unhex};
 use crate::ntuple::{Listed, Request};
 
 /// In a rule of a plan: the context that the plan makes, whose number the driver chooses. As text it is `new`.
@@ -36,11 +36,7 @@ pub(crate) fn read(text: &str) -> Option<Rule> {
 /// The bytes that install the rule of a text, which may be one that ethtool has no words for.
 pub(crate) fn bytes(text: &str) -> Option<Request> {
     match text.strip_prefix("raw ") {
-        Some(digits) => {
-            let byte = |digits| u8::from_str_radix(digits, 16).ok();
-            let bytes: Option<Vec<u8>> = digits.split(':').map(byte).collect();
-            Some(Request::from_bytes(bytes?.try_into().ok()?))
-        }
+        Some(digits) => Some(Request::from_bytes(unhex(digits)?.try_into().ok()?)),
         None => read(text).map(|rule| Request::encode(&rule, 0)),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{NONE, table, table_text};
-use crate::files::hex;
+use crate::files::{hex, unhex};
 use crate::machine::Machine;
 use crate::rules::words::NEW_CONTEXT;
 
@@ -19,9 +19,8 @@ pub(crate) fn text(table: &[u32], key: Option<&str>) -> String {
 /// The table and the key of a value; no key: that of the driver.
 pub(crate) fn read(value: &str) -> Option<(Vec<u32>, Vec<u8>)> {
     let (entries, key) = value.split_once(" key ").unwrap_or((value, ""));
-    let byte = |digits| u8::from_str_radix(digits, 16).ok();
-    let key = key.split(':').filter(|digits| !digits.is_empty()).map(byte);
-    Some((table(entries)?, key.collect::<Option<_>>()?))
+    let key = if key.is_empty() { Vec::new() } else { unhex(key)? };
+    Some((table(entries)?, key))
 }
 
 /// The value of a context; `none` if it is not there.

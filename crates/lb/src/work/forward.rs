@@ -83,7 +83,7 @@ impl Balance {
                 let Some(addr) = self.local_of(&way, key.is_ipv6()) else {
                     return refuse(batch, lane, DropReason::NoConnection);
                 };
-                self.both((&mut packet, &key), target, (addr, way.local.port))
+                self.translate_both((&mut packet, &key), target, (addr, way.local.port))
             }
             Mode::Ipip | Mode::Gue => {
                 let l3 = packet.l3;
@@ -102,7 +102,7 @@ impl Balance {
     /// Translates both sides of a packet. A fragment gets an identification that those of other clients behind the local
     /// address do not have. Returns false if it is not possible.
     #[inline]
-    fn both(
+    fn translate_both(
         &self,
         (packet, key): (&mut Packet<'_>, &FlowKey),
         target: &Target,

@@ -281,7 +281,7 @@ impl Agent {
                 self.changes = changes;
                 out.truncate(said);
                 for (peer, notices) in self.peers.values().zip(notices) {
-                    peer.unsend_notices(notices);
+                    peer.restore_notices(notices);
                 }
                 let message = Message::error(problem, ask.version, &bytes);
                 out.push(Out { to: ask.from, xid, message, after: self.changes, counts: None });

@@ -94,8 +94,8 @@ impl Peer {
         (self.notices.get(), self.has_lost.get())
     }
 
-    /// Notices since [`Peer::notices`] returned this are not sent.
-    pub(super) fn unsend_notices(&self, (notices, has_lost): (usize, bool)) {
+    /// Goes back to what [`Peer::notices`] returned: the notices since then are not sent.
+    pub(super) fn restore_notices(&self, (notices, has_lost): (usize, bool)) {
         self.notices.set(notices);
         self.has_lost.set(has_lost);
     }

@@ -55,7 +55,7 @@ pub struct QueueCounts {
     pub now: usize,
     /// The most queues that the interface supports.
     pub most: usize,
-    /// Whether they are channels that transmit, too. Others, such as those of a veth, are changed apart.
+    /// Whether they are combined channels. A veth has separate channels to receive and to transmit.
     pub are_combined: bool,
 }
 

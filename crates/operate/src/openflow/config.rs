@@ -35,7 +35,7 @@ pub struct Config {
     pub probe: Duration,
     /// The time within which a controller that has opened a connection must have sent a hello that is accepted, over TLS
     /// after the handshake.
-    pub greeting: Duration,
+    pub hello_timeout: Duration,
     /// The first and the longest pause before connecting to a controller again.
     pub backoff: (Duration, Duration),
     /// The time after which an agent that does not respond is stuck: its connections are closed.
@@ -56,7 +56,7 @@ impl Default for Config {
             versions: Version::ALL.to_vec(),
             fail: Fail::Secure,
             probe: Duration::from_secs(5),
-            greeting: Duration::from_secs(10),
+            hello_timeout: Duration::from_secs(10),
             backoff: (Duration::from_millis(500), Duration::from_secs(8)),
             patience: Duration::from_secs(5),
             tls: None,

@@ -33,13 +33,13 @@ pub(super) fn run(
     let probe = shared.config.probe.as_nanos() as u64;
     let session = Session::new(&shared.config.versions, probe, 0);
     let from = clock();
-    let greeting = (!part.dialed).then_some(shared.config.greeting.as_nanos() as u64);
+    let hello_timeout = (!part.dialed).then_some(shared.config.hello_timeout.as_nanos() as u64);
     let mut running = Running {
         link,
         part,
         session,
         from,
-        greeting,
+        hello_timeout,
         out: Vec::new(),
         last: Vec::new(),
         is_up: false,
@@ -66,7 +66,7 @@ struct Running {
     from: Instant,
     /// Until then, a connection that a controller has opened must be up, whatever arrives. Otherwise peers that need no
     /// certificate, or never end the handshake of TLS, would keep all connections of a listener.
-    greeting: Option<u64>,
+    hello_timeout: Option<u64>,
     /// Bytes that are being sent.
     out: Vec<u8>,
     /// The error message with which the session ended.
@@ -125,7 +125,7 @@ impl Running {
                     std::thread::sleep(BEHIND);
                     continue;
                 }
-                None if self.until_greeting() == Some(0) => {
+                None if self.until_hello() == Some(0) => {
                     return "there was no complete hello in time".into();
                 }
                 None => {}
@@ -149,8 +149,8 @@ impl Running {
     }
 
     /// The time that is left for the connection to come up, if that is limited.
-    fn until_greeting(&self) -> Option<u64> {
-        self.greeting.filter(|_| !self.is_up).map(|end| end.saturating_sub(self.now()))
+    fn until_hello(&self) -> Option<u64> {
+        self.hello_timeout.filter(|_| !self.is_up).map(|end| end.saturating_sub(self.now()))
     }
 
     /// Reads what has arrived.
@@ -216,7 +216,7 @@ impl Running {
             wants |= PollFlags::OUT;
         }
         let due = self.session.due().unwrap_or(u64::MAX).saturating_sub(self.now());
-        let due = due.min(self.until_greeting().unwrap_or(u64::MAX)).min(1_000_000_000);
+        let due = due.min(self.until_hello().unwrap_or(u64::MAX)).min(1_000_000_000);
         let mut span = Duration::from_nanos(due) + Duration::from_millis(1);
         if !self.heard.is_empty() {
             // Room may also be given back by other connections.

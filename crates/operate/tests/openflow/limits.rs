@@ -193,7 +193,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 fn a_connection_that_does_not_come_up_is_closed_in_time_whatever_it_sends() {
-    let switch = switch(Config { greeting: Duration::from_millis(300), ..listening() }, true);
+    let switch = switch(Config { hello_timeout: Duration::from_millis(300), ..listening() }, true);
     let mut up = Controller::dial(&switch);
     let mut slow = connect(&switch);
     // A hello of 65,535 bytes, of which each is in time for the session.

@@ -26,7 +26,7 @@ use crate::trial::{Counts, Losses, Shape, Timing, Trial, TrialResult};
 const LATE: Nanos = 100_000;
 
 /// The longest time in which a port must accept a learning frame.
-const TEACHING: Nanos = 1_000_000_000;
+const LEARNING_TIMEOUT: Nanos = 1_000_000_000;
 
 /// The tester in real time.
 pub struct RealTester<'a, W> {
@@ -94,7 +94,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
             for flow in 0..self.setup.traffic.flows.max(1) {
                 let to = self.routes[from][usize::from(flow) % self.routes[from].len()];
                 let frame = self.setup.traffic.hosts().learning(from as u8, to, flow);
-                self.teach(to, &frame)?;
+                self.send_learning(to, &frame)?;
             }
         }
         let until = (self.clock)() + self.setup.settle;
@@ -104,8 +104,8 @@ impl<'a, W: Wire> RealTester<'a, W> {
 
     /// Sends a learning frame, again until the port accepts it: without it, the device floods the frames of its flow, or
     /// drops them.
-    fn teach(&mut self, port: u8, frame: &[u8]) -> Result<(), MeasureError> {
-        let end = (self.clock)() + TEACHING;
+    fn send_learning(&mut self, port: u8, frame: &[u8]) -> Result<(), MeasureError> {
+        let end = (self.clock)() + LEARNING_TIMEOUT;
         while self.wires[usize::from(port)].send(&[frame]).map_err(MeasureError::Other)? == 0 {
             let now = (self.clock)();
             if now >= end {
@@ -113,7 +113,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
                     format!("port {port} of the tester accepted no learning frame within 1 s");
                 return Err(MeasureError::Other(what));
             }
-            self.wait(now + TEACHING / 100_000, None);
+            self.wait(now + LEARNING_TIMEOUT / 100_000, None);
         }
         Ok(())
     }
