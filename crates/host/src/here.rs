@@ -54,7 +54,9 @@ impl Machine for Here {
     }
 
     fn name(&self, index: u32) -> io::Result<String> {
-        sys::name(index)
+        let is_it = |name: &String| sys::index(name).is_ok_and(|other| other == index);
+        let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
+        interfaces().into_iter().find(is_it).ok_or_else(no_device)
     }
 
     fn namespace(&self) -> io::Result<u64> {
