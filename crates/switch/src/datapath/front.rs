@@ -145,9 +145,8 @@ impl Datapath {
                 return None;
             }
         }
-        let port = path::mapping(&self.flows, path)?;
-        let open = self.world.receives(from.port) && self.world.sends(port);
-        (open && port != from.port).then_some(port)
+        let port = path::leaves_by(path::mapping(&self.flows, path)?, from.port)?;
+        (self.world.receives(from.port) && self.world.sends(port)).then_some(port)
     }
 
     /// Shows the valid entries of the port mapping in no order: the fields of the key that are compared, and the

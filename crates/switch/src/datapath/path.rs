@@ -89,7 +89,7 @@ impl Datapath {
             outputs: told.lines,
             result,
             miss: path.miss,
-            answer: self.answer(&path, open),
+            answer: self.answer(&path, open, key.bits(Field::InPort) as u32),
             is_known,
             ahead: self.ahead(key),
             rest: pause.map(|(known, of)| Rest { one_in: Watch::ONE_IN, known, of }),
@@ -153,9 +153,9 @@ impl Datapath {
         })
     }
 
-    /// How frames that take this path are answered. `open` is the table at which the path is no longer
-    /// determined by the fields.
-    fn answer(&self, path: &Path, open: Option<u8>) -> Answer {
+    /// How frames of port `in_port` that take this path are answered. `open` is the table at which the path is no
+    /// longer determined by the fields.
+    fn answer(&self, path: &Path, open: Option<u8>, in_port: u32) -> Answer {
         if !self.cache.is_on() {
             return Answer::NoCache;
         }
@@ -164,7 +164,8 @@ impl Datapath {
             let (table, priority) = (flow.entry.table, flow.entry.priority);
             return Answer::Unproven { table, priority, does: Box::new(does.clone()) };
         }
-        match (open, mapping(&self.flows, path)) {
+        let port = mapping(&self.flows, path).and_then(|port| leaves_by(port, in_port));
+        match (open, port) {
             (Some(table), _) => Answer::Unknown { table },
             (None, Some(port)) if self.world.sends(port) => Answer::Mapped { port },
             (None, Some(port)) => Answer::MappedNowhere { port },
@@ -227,7 +228,7 @@ pub(super) fn ends(flows: &[Option<Flow>], path: &Path) -> Ends {
     Ends { port, only }
 }
 
-/// The output port, if a path only sends the frame to one port.
+/// The output port or `IN_PORT`, if a path only sends the frame to one port.
 pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
     let mut port = None;
     for number in &path.flows {
@@ -239,7 +240,8 @@ pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
                     for action in list {
                         match action {
                             Action::Output { port: to, .. }
-                                if port.is_none() && *to < reserved::MAX =>
+                                if port.is_none()
+                                    && (*to < reserved::MAX || *to == reserved::IN_PORT) =>
                             {
                                 port = Some(*to);
                             }
@@ -252,4 +254,17 @@ pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
         }
     }
     port.filter(|_| path.miss.is_none())
+}
+
+/// The port by which a frame of `in_port` leaves that is output to `port`, a port or `IN_PORT`. A frame returns to its
+/// port only by `IN_PORT` (OpenFlow 1.5.1, section 4.5).
+#[inline]
+pub(super) const fn leaves_by(port: u32, in_port: u32) -> Option<u32> {
+    if port == reserved::IN_PORT {
+        Some(in_port)
+    } else if port == in_port {
+        None
+    } else {
+        Some(port)
+    }
 }

@@ -156,6 +156,22 @@ fn a_change_ends_the_entries_that_it_affects_in_the_same_call() {
 }
 
 #[test]
+fn a_flow_that_is_output_to_in_port_is_mapped_to_the_port_of_each_frame() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(1, 0, 1, &[], to(reserved::IN_PORT));
+    for port in [1, 2, 3] {
+        let hits: Vec<_> = (0..3).flat_map(|_| front(&mut bed, port, &[port as u8])).collect();
+        assert_eq!(hits, [None, None, OUT(port as u16)]);
+        let why = bed.datapath.why(&Arrival::by(port).key());
+        assert_eq!(why.answer, Answer::Mapped { port });
+    }
+    // A port that does not forward ends the entries.
+    bed.port(2, 0x20, 0);
+    assert_eq!(front(&mut bed, 2, &[2]), [None]);
+    assert_eq!((bed.ports(2, &udp(1, 2, 9)), bed.ports(3, &udp(1, 2, 9))), (vec![], vec![3]));
+}
+
+#[test]
 fn only_flows_that_do_nothing_but_output_are_mapped() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let by = |port: u32| [Oxm::exact(Field::InPort, port.into())];

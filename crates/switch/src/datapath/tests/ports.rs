@@ -23,6 +23,8 @@ fn a_frame_goes_back_to_its_port_only_by_in_port() {
             assert_eq!(bed.ports(2, &udp(1, 2, 9)), [3]);
             assert_eq!(bed.ports(3, &udp(1, 2, 9)), [3]);
         }
+        // The port mapping answers what it sends on, and nothing else.
+        assert_eq!(bed.datapath.totals.mapped, if cache == 0 { 0 } else { 2 });
         // Both stations are behind port 4, so the bridge has nothing to do.
         assert_eq!(bed.ports(4, &udp(7, 8, 9)), [1, 2, 3]);
         for _ in 0..3 {

@@ -36,6 +36,7 @@ fn action() -> impl Strategy<Value = Action> {
     let set = |field, value| Action::SetField(Oxm::exact(field, value));
     prop_oneof![
         (1_u32..5).prop_map(output),
+        Just(output(reserved::IN_PORT)),
         Just(output(reserved::FLOOD)),
         Just(output(reserved::NORMAL)),
         Just(output(reserved::CONTROLLER)),
