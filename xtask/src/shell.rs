@@ -93,7 +93,7 @@ pub(crate) fn tee(command: &mut Command) -> Result<Printed> {
 }
 
 /// A command line as one would type it, without its environment.
-fn show(command: &Command) -> String {
+pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

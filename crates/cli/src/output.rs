@@ -91,7 +91,8 @@ pub(crate) fn json_line<T: Serialize>(name: &'static str, body: T) -> Result<(),
 
 /// The command line, for HTML pages.
 pub(crate) fn command_line() -> String {
-    std::env::args().collect::<Vec<_>>().join(" ")
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The style of a progress bar in signs that the locale has.

@@ -83,11 +83,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     // The settings may have changed while the traffic was read.
     let state = host::read(&args.interface)?;
     let plan = plan(&state, &goal, &traffic, &source);
-    if let Some(file) = file {
-        let text = Document::new(SCHEMA, &plan).to_json();
-        file.write(text.map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
+    let document = Document::new(SCHEMA, &plan).to_json();
+    let document = document.map_err(|error| Stop::Failed(error.into()))?;
+    let written = file.map_or(Ok(()), |file| file.write(document.as_bytes()));
+    if args.json {
+        output::json(SCHEMA, &plan)?;
+    } else {
+        output::text(&text(&plan))?;
     }
-    if args.json { output::json(SCHEMA, &plan) } else { output::text(&text(&plan)) }
+    written
 }
 
 /// Reads a plan that `flowyard plan -o` has written.

@@ -230,7 +230,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 /// Why an engine was not built.
 fn unbuilt(error: BuildError) -> Stop {
     match error {
-        BuildError::Memory { .. } => Stop::Failed(error.into()),
+        BuildError::Memory { .. } | BuildError::TableMemory(_) => Stop::Failed(error.into()),
         error => bad_input(error),
     }
 }

@@ -36,7 +36,7 @@ use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, T
 use ipnet::IpNet;
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
-use super::{Config, ConfigError, QueueLimits, offload};
+use super::{Config, ConfigError, QueueLimits, memory, offload};
 
 /// The reason why an engine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,9 @@ pub enum BuildError {
         /// The size of the pool.
         mib: u64,
     },
+    /// There is not enough memory for the tables whose size a key determines.
+    #[error(transparent)]
+    TableMemory(ConfigError),
 }
 
 impl Config {
@@ -96,7 +99,9 @@ impl Config {
             parts.queues = Box::new(flowyard_queue::dlb::queue);
         }
         self.use_event_device(&mut parts);
-        self.resolve()?.build(parts, log).map_err(|error| match error {
+        let setup = self.resolve()?;
+        memory::check(self, &setup.blueprint).map_err(BuildError::TableMemory)?;
+        setup.build(parts, log).map_err(|error| match error {
             BuildError::Blueprint(BlueprintError::Queues { what, fix }) => {
                 let span = self.event_device().map_or(0..0, toml::Spanned::span);
                 self.error(span, what, fix).into()

@@ -1,6 +1,7 @@
 //! Resolves and checks `[balance]` and `[[service]]`.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use flowyard_flow::table::maglev::BadMaglev;
@@ -16,6 +17,7 @@ use super::{CheckKind, Config, ConfigError, WorkKind, cluster, hex, secret};
 use flowyard_lb::{BalanceSettings, Place};
 
 mod capacity;
+mod limits;
 mod sync;
 mod words;
 
@@ -42,16 +44,18 @@ impl Config {
         let backends: Result<_, _> =
             service.backend.iter().map(|backend| self.backend(backend.get_ref())).collect();
         let quic: Result<_, _> = service.quic.iter().map(|quic| self.quic(quic)).collect();
+        let vip = self.address(&service.vip)?;
+        let (mss, mtu) = limits::lengths(self, service, vip)?;
         Ok(Service {
             name: service.name.get_ref().clone(),
-            vip: self.address(&service.vip)?,
+            vip,
             proto: service.proto.into(),
             ports: service.port.get_ref().0.clone(),
             mode: service.mode.into(),
             choice: service.choice.into(),
             quic: quic?,
-            mss: service.mss,
-            mtu: service.mtu,
+            mss,
+            mtu,
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             toa: service.toa,
@@ -79,7 +83,7 @@ impl Config {
         Ok(Backend {
             name: backend.name.get_ref().clone(),
             addr,
-            port: backend.port,
+            port: backend.port.map(NonZeroU16::get),
             weight: backend.weight,
             drain: backend.drain,
             backup: backend.backup,
@@ -372,7 +376,7 @@ pub(crate) fn check(config: &Config) -> Checked {
     }
     let settings = config.balance_settings()?;
     config.check_services()?;
-    limits(config, &balance, settings.opening_most)?;
+    limits::opening(config, &balance, settings.opening_most)?;
     config.service.iter().try_for_each(|service| own(config, &balance, service.get_ref()))?;
     let local =
         |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
@@ -414,37 +418,6 @@ pub(crate) fn check(config: &Config) -> Checked {
         }
     }
     Ok(())
-}
-
-/// Checks the limits of unestablished connections.
-fn limits(config: &Config, balance: &BalanceConfig, all: usize) -> Checked {
-    let connections = *balance.connections.get_ref();
-    let opening = &balance.opening;
-    if *opening.get_ref() > connections {
-        let what = format!(
-            "a core cannot have {} unestablished connections, because it stores {connections} connections",
-            opening.get_ref()
-        );
-        let fix = "lower 'opening', or raise 'connections' in [balance]";
-        return Err(config.error(opening.span(), what, fix));
-    }
-    let limit = |service: &ServiceConfig| match service.connections {
-        0 => all,
-        connections => all.min(connections),
-    };
-    let over = config.service.iter().map(Spanned::get_ref);
-    let Some(service) = over.into_iter().find(|one| *one.opening.get_ref() > limit(one)) else {
-        return Ok(());
-    };
-    let what = format!(
-        "service '{}' cannot have {} unestablished connections on a core: the most are {}",
-        service.name.get_ref(),
-        service.opening.get_ref(),
-        limit(service),
-    );
-    let fix =
-        "lower 'opening' of the service, or raise its 'connections' or 'opening' in [balance]";
-    Err(config.error(service.opening.span(), what, fix))
 }
 
 /// Checks the names of a service and of its backends, and that nothing else has its VIP.

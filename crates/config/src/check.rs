@@ -130,6 +130,7 @@ fn yard(config: &Config) -> Checked {
         let fix = "write 2 or more, or 0 for strict priority";
         return Err(config.error(yard.less_urgent_every.span(), what, fix));
     }
+    sized(config, "[yard]", "settle_slots", 1..=ENTRIES, yard.settle_slots)?;
     let hold = *yard.hold_frames.get_ref();
     if hold != 0 && !(64..=65_536).contains(&hold) {
         let what = format!("a buffer for {hold} held frames is not possible");
@@ -172,6 +173,10 @@ fn port(config: &Config, port: &PortConfig) -> Checked {
         (Some(repeat), _) if *repeat.get_ref() == 0 => {
             let fix = "write 1 or more, or leave 'in' out";
             Err(config.error(repeat.span(), "nothing would be received", fix))
+        }
+        (Some(repeat), _) if port.input.is_none() => {
+            let fix = "add 'in = \"FILE.pcap\"', or leave 'repeat' out";
+            Err(config.error(repeat.span(), "there is no capture to repeat", fix))
         }
         (_, Some(output)) if port.kind == PortKind::Mem => {
             let fix = "use kind = \"pcap\", or leave 'out' out";
@@ -240,7 +245,8 @@ fn steer(config: &Config) -> Checked {
         rule::answer(config, "an exact entry", exact.flow.span(), &exact.into())?;
     }
     sized(config, "[steer]", "exact_entries", 0..=ENTRIES, steer.exact_entries)?;
-    rule::check(config)
+    rule::check(config)?;
+    rule::check_exact(config)
 }
 
 /// Limits the size of a table, because a failed allocation would end the program.
@@ -256,7 +262,7 @@ fn sized(
     }
     let what = format!("{key} = {entries} is not possible");
     let fix = format!("write {} to {}", fits.start(), fits.end());
-    Err(config.error_in(section, what, &fix))
+    Err(config.error_in(section, key, what, &fix))
 }
 
 /// ATR steers a flow to the core that transmits it, RFS to the core that works on it. That core

@@ -91,6 +91,29 @@ impl Source {
         (name, self.text.get(..end).unwrap_or_default())
     }
 
+    /// The position of a key in the first section with this heading, both at the start of a line. If there is no such
+    /// key, that of the heading; without a heading, 0.
+    pub(super) fn find(&self, section: &str, key: &str) -> usize {
+        let mut start = 0;
+        let lines = self.text.split_inclusive('\n').map(|line| {
+            let at = start + line.len() - line.trim_start().len();
+            start += line.len();
+            (at, line.trim())
+        });
+        let is_heading = |line: &str| {
+            let rest = line.strip_prefix(section).map(str::trim_start);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+        };
+        let mut lines = lines.skip_while(|(_, line)| !is_heading(line));
+        let Some((heading, _)) = lines.next() else { return 0 };
+        let is_key = |line: &str| {
+            let rest = line.strip_prefix(key).map(str::trim_start);
+            rest.is_some_and(|rest| rest.starts_with('='))
+        };
+        let mut inside = lines.take_while(|(_, line)| !line.starts_with('['));
+        inside.find(|(_, line)| is_key(line)).map_or(heading, |(at, _)| at)
+    }
+
     /// The start and the name of the text in which this position is.
     fn part(&self, at: usize) -> (usize, &str) {
         let part = self.parts.iter().rfind(|(start, _)| *start <= at);
@@ -229,6 +252,7 @@ fn is_key(c: char) -> bool {
 const EXAMPLES: &[(&str, &str, &str)] = &[
     ("cores", "u16", "1 to 1024"),
     ("core", "u16", "the number of a core, 0 to 1023"),
+    ("port", "a nonzero u16", "a port from 1 to 65535"),
     ("address", "a map", "{ east = [\"10.0.1.254\"] }, the addresses by the name of the port"),
     (
         "pass",

@@ -1,6 +1,7 @@
 //! `[service.check]`: the health checks of backends.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
@@ -28,7 +29,7 @@ pub struct CheckConfig {
     /// The number of consecutive failed checks after which a backend is down.
     pub fall: Option<Spanned<u32>>,
     /// The port, if it differs from the port of connections.
-    pub port: Option<u16>,
+    pub port: Option<NonZeroU16>,
     /// Whether most nodes decide if a backend is up.
     pub agreed: Option<Spanned<bool>>,
     /// `http`, `https`: the path.
@@ -136,7 +137,7 @@ impl<'de> Deserialize<'de> for StatusRange {
 type Key<'a> = (&'a str, Option<Range<usize>>, &'a [CheckKind], &'a str);
 
 /// A number in the permitted range, in the unit in which it is written.
-fn within<T: Copy + PartialOrd + fmt::Display>(
+pub(super) fn within<T: Copy + PartialOrd + fmt::Display>(
     config: &Config,
     key: &str,
     given: Option<&Spanned<T>>,
@@ -210,7 +211,7 @@ impl Config {
             let fix = "write [balance.sync], by which nodes know each other's checks, or leave 'agreed' out";
             return Err(self.error(key.span(), "nodes do not know each other", fix));
         }
-        Ok(Check { asks, rules, port: check.port, agreed })
+        Ok(Check { asks, rules, port: check.port.map(NonZeroU16::get), agreed })
     }
 
     /// Rejects keys of another kind of check, which would have no effect.

@@ -168,7 +168,7 @@ pub(super) fn check(config: &Config) -> Checked {
     }
     if config.yard.seed.is_some() {
         let what = "a fixed 'seed' would use the same IVs again after a restart".to_owned();
-        return Err(config.error_in("seed", what, "leave 'seed' out of [yard]"));
+        return Err(config.error_in("[yard]", "seed", what, "leave 'seed' out of [yard]"));
     }
     if let [_, second, ..] = config.queue.as_slice() {
         let what = "frames of one security association would leave several queues out of order";

@@ -54,6 +54,7 @@ pub mod import;
 mod ipsec;
 mod list;
 mod live;
+mod memory;
 pub mod names;
 mod offload;
 mod port;
@@ -433,9 +434,16 @@ impl Config {
         self.queue.iter().map(Spanned::get_ref)
     }
 
-    /// An error about a whole section, at its first heading.
-    pub(crate) fn error_in(&self, section: &str, what: String, fix: &str) -> ConfigError {
-        let at = self.source.text.find(section).unwrap_or(0);
+    /// An error about a key without a position of its own, or with "" about a whole section: at the key, or at the
+    /// first heading of the section if it is not found.
+    pub(crate) fn error_in(
+        &self,
+        section: &str,
+        key: &str,
+        what: String,
+        fix: &str,
+    ) -> ConfigError {
+        let at = self.source.find(section, key);
         self.error(at..at, what, fix)
     }
 

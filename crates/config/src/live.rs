@@ -336,7 +336,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("host_queue", port.host_queue.as_ref().map(Spanned::span), &[Tap]),
         ("in", port.input.as_ref().map(Spanned::span), file),
         ("out", port.output.as_ref().map(Spanned::span), file),
-        ("pace", port.pace.as_ref().filter(|_| port.input.is_some()).map(Spanned::span), file),
+        ("pace", port.pace.as_ref().map(Spanned::span), file),
         ("repeat", port.repeat.as_ref().map(Spanned::span), file),
     ];
     for (key, span, kinds) in keys {

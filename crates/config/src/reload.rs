@@ -108,16 +108,15 @@ impl Config {
     /// The changes that turn what is running by `self` into what `new` says.
     ///
     /// # Errors
-    /// When a key differs that needs a new process; or when a table does not accept the entries.
+    /// When a key differs that needs a new process.
     pub fn reload(&self, new: &Self) -> Result<ReloadPlan, ConfigError> {
         let changes = self.changes(new);
         let file = new.source.name();
         let refusal = changes.refusal(&format!("flowyard run {file} --take-over"));
         if let (Some((what, fix)), Some(first)) = (refusal, changes.unapplied().next()) {
-            return Err(new.error_in(&first.section, what, &fix));
+            return Err(new.error_in(&first.section, "", what, &fix));
         }
         self.check_carried(new)?;
-        rule::check_exact(new)?;
         let (old, entries) = (rule::exact(self)?, rule::exact(new)?);
         let gone = old.iter().filter(|(key, _)| !entries.iter().any(|(new, _)| new == key));
         let fresh = entries.iter().filter(|entry| !old.contains(entry));
@@ -128,11 +127,14 @@ impl Config {
         // New lists make the rules new as well, because cached answers may refer to lists by their
         // old numbers.
         let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
+        // An unchanged indirection table stays, because entries may have been moved away from
+        // overloaded cores.
+        let [before, after] = [self, new].map(|config| (config.spread(), config.keeps_local()));
+        let keep_local = before != after && after.1;
         let tables = Reload {
             exact: gone.chain(fresh).collect(),
-            // An unchanged indirection table stays, because entries may have been moved away from
-            // overloaded cores.
-            spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
+            spread: if before == after { Vec::new() } else { after.0 },
+            keep_local,
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
             marks: None,

@@ -211,7 +211,7 @@ impl Config {
             hash_key: self.receive_key(),
             spread: self.spread(),
             spread_entries: *steer.entries.get_ref(),
-            keep_local: steer.keep_local && steer.spread.is_empty() && self.elephants.is_none(),
+            keep_local: self.keeps_local(),
             exact: rule::exact(self)?,
             exact_entries: steer.exact_entries,
             rules: rule::rules(self)?,
@@ -228,6 +228,11 @@ impl Config {
         let all = (0..self.queue.len() as u16).collect();
         let queues = if named.is_empty() { all } else { named };
         queues.into_iter().map(To::Queue).collect()
+    }
+
+    /// Whether frames stay with the core that received them, where its queues permit it.
+    pub(crate) fn keeps_local(&self) -> bool {
+        self.steer.keep_local && self.steer.spread.is_empty() && self.elephants.is_none()
     }
 
     fn elephant_plan(&self) -> Option<ElephantPlan> {

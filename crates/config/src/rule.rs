@@ -192,8 +192,10 @@ pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
     let mut table = Exact::new(capacity, &FlowKey::FLOW, config.secret().key("exact"));
     for ((key, action), entry) in entries.iter().zip(&config.steer.exact) {
         if let Err(reason) = table.put(key, *action) {
+            let text = reason.to_string();
+            let (what, _) = text.split_once("; ").unwrap_or((&text, ""));
             let fix = "raise 'exact_entries' in [steer], or write fewer";
-            return Err(config.error(entry.flow.span(), reason.to_string(), fix));
+            return Err(config.error(entry.flow.span(), what, fix));
         }
     }
     Ok(())

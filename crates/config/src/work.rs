@@ -216,6 +216,12 @@ pub(super) fn check(config: &Config) -> Checked {
     if kind == WorkKind::Burn && work.cost_ns.is_none() {
         return Err(config.error(at, "the key 'cost_ns' is missing", "add 'cost_ns = ...'"));
     }
+    if let Some(cost) = &work.cost_ns
+        && *cost.get_ref() > 1_000_000_000
+    {
+        let what = format!("a core cannot be kept busy for {} ns with each frame", cost.get_ref());
+        return Err(config.error(cost.span(), what, "write 0 to 1000000000 (1 s)"));
+    }
     if let Some(ports) = &work.ports {
         for (from, to) in ports.get_ref() {
             port_name(config, from, ports.span())?;

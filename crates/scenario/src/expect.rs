@@ -255,7 +255,10 @@ fn workers(expect: &FlowExpect, plan: &[Planned], seen: &Seen, all: &mut Differs
     all.amount(&name("cores"), expect.cores.as_ref(), on.len() as u64);
     let works = || seen.worked.iter().filter(|work| is(plan, work.frame, flow));
     if let Some(each) = &expect.cores_each {
-        let mut by_flow: BTreeMap<u16, BTreeSet<u16>> = BTreeMap::new();
+        // A flow on which no core worked counts as one with 0 cores.
+        let sent = (0..plan.len()).filter(|number| is(plan, *number, flow));
+        let sent = sent.map(|number| (plan[number].flow.sport, BTreeSet::new()));
+        let mut by_flow: BTreeMap<u16, BTreeSet<u16>> = sent.collect();
         for work in works() {
             by_flow.entry(plan[work.frame].flow.sport).or_default().insert(work.core);
         }

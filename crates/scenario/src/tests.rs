@@ -138,6 +138,16 @@ fn a_mistake_is_reported_with_the_fix() {
 }
 
 #[test]
+fn a_flow_that_no_core_worked_on_has_no_cores() {
+    let drops = "[steer]\nexact = [{ flow = \"udp 10.0.0.1:1 > 10.0.0.2:2\", drop = true }]\n\n\
+                 [expect]\ndrops = { table = 3 }\n\n[[expect.flow]]\n\
+                 flow = \"udp 10.0.0.1:1 > 10.0.0.2:2\"\ncores_each = ";
+    let run = |cores: u8| said("[expect]\nsent = { west = 3 }", &format!("{drops}{cores}"));
+    assert_eq!(run(0), "");
+    assert!(run(1).contains("source port 1: cores_each: expected 1, got 0"), "{}", run(1));
+}
+
+#[test]
 fn mutants_must_fail() {
     let mutants = |text: &str| {
         let text = format!("{GOOD}\n[[expect.mutant]]\n{text}");

@@ -361,15 +361,14 @@ impl Blueprint {
         queues.chain(ports).collect()
     }
 
-    /// The queues that the frames of core `core` are spread over if they stay with it; empty if they are spread over
-    /// the queues of all cores: see [`SteerPlan::keep_local`].
+    /// The queues that the frames of core `core` are spread over where [`SteerPlan::keep_local`] is set; empty if they
+    /// are spread over the queues of all cores even so.
     pub(crate) fn own_queues(&self, core: u16) -> Vec<To> {
         let receives = |core: &u16| self.ports.iter().any(|port| port.cores.contains(core));
         let mut consumers = self.queues.iter().flat_map(|queue| &queue.consumers);
         let own = (0..).zip(&self.queues).filter(|(_, queue)| queue.consumers.contains(&core));
         let own: Vec<To> = own.map(|(number, _)| To::Queue(number)).collect();
-        let applies = self.steer.keep_local && own.len() < self.queues.len();
-        if applies && consumers.all(receives) { own } else { Vec::new() }
+        if own.len() < self.queues.len() && consumers.all(receives) { own } else { Vec::new() }
     }
 
     /// The least number of buffers with which the engine cannot stall: those that cores and ports

@@ -430,7 +430,7 @@ fn entry(
     let all: Vec<To> = (0..plan.queues.len() as u16).map(To::Queue).collect();
     let own = plan.own_queues(id);
     let spread = match &steer.spread {
-        _ if !own.is_empty() => &own,
+        _ if steer.keep_local && !own.is_empty() => &own,
         named if named.is_empty() => &all,
         named => named,
     };
@@ -442,6 +442,7 @@ fn entry(
         let others = others.filter_map(|(number, queue)| Some((*queue.consumers.first()?, number)));
         Rebalance::new(own, others.collect(), steer.spread_entries, plan.cores.into())
     });
+    let (rebalance, resting) = if steer.keep_local { (rebalance, None) } else { (None, rebalance) };
     let mut walk = Steer::new(tables, last);
     let has = (cache.is_some(), !rules.is_empty(), plan.elephants.is_some());
     walk.set_order(&order_behind(steer.marks.is_some(), has));
@@ -467,6 +468,7 @@ fn entry(
         waiting: Lanes::NONE,
         pressed: false,
         rebalance,
+        resting,
         handover: Handover::Runs,
     })
 }

@@ -19,6 +19,9 @@ pub struct Reload {
     /// The indirection table, by index; empty changes nothing. A table of another size than the
     /// running one is repeated or cut to fit.
     pub spread: Vec<To>,
+    /// With `spread`: see [`crate::blueprint::SteerPlan::keep_local`]. Cores whose frames stay with them then have
+    /// their own queues in their tables.
+    pub keep_local: bool,
     /// The rules, all of them; `None` changes nothing.
     pub rules: Option<Arc<Wildcard>>,
     /// The action lists, all of them; `None` changes nothing.

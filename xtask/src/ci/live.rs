@@ -10,10 +10,10 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Ci;
-use super::results::{self, Machine};
+use super::results::{self, Expected, Machine, tested};
 use crate::shell::{self, run, say, tee};
 
 /// The programs that a live test may run.
@@ -108,9 +108,18 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     // The same packages as in step `tests`: of one package alone they would be built again.
     let live = "test --workspace --test live --test interfaces";
     run(&mut ci.cargo(&format!("{live} --no-run")))?;
-    live_tests(ci, live)?;
+    let text = live_tests(ci, live)?;
+    results::some_passed(live, &text)?;
+    let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
+    for (reason, names) in results::ignored(&text) {
+        let names = names.join(", ");
+        ensure!(
+            !expected.contradicts(reason, &machine),
+            "ignored ({reason}), which is here: {names}"
+        );
+    }
     // Unit tests that load BPF programs.
-    run(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees"))
+    tested(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees")).map(drop)
 }
 
 /// flowyard in a virtual machine whose adapter has RSS. Tests whose requirements are missing are left out, with the
@@ -125,20 +134,22 @@ pub(super) fn guest(ci: &mut Ci) -> Result<()> {
     }
     let tap = "test -p flowyard-dpdk --features dpdk --test tap";
     run(&mut ci.cargo(&format!("{tap} --no-run")))?;
-    live_tests(ci, tap)
+    live_tests(ci, tap).map(drop)
 }
 
-/// Runs `cargo` with these arguments, and the tests that need interfaces.
-fn live_tests(ci: &mut Ci, arguments: &str) -> Result<()> {
+/// Runs `cargo` with these arguments, and the tests that need interfaces. Returns what it printed.
+fn live_tests(ci: &mut Ci, arguments: &str) -> Result<String> {
     let mut command = ci.limited_cargo(arguments);
     command.args(["--", "--nocapture", "--test-threads", "1"]);
     command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
+    results::some_found(arguments, &text)?;
     let ignored = results::ignored(&text);
     let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
     let left_out = text.lines().filter(|line| line.starts_with("left out: ")).map(str::to_owned);
-    ignored.chain(left_out).collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
+    ignored.chain(left_out).collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))?;
+    Ok(text)
 }
 
 /// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::shell;
+use crate::shell::{self, show, tee};
 
 /// Totals over all test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,28 @@ impl Totals {
         }
         totals
     }
+}
+
+/// Runs a command that runs tests, and returns what it printed. That no test passed is an error: commands select tests by
+/// name, and would succeed without any test after a change of the name.
+pub(super) fn tested(command: &mut Command) -> Result<String> {
+    let name = show(command);
+    let text = tee(command)?.checked()?;
+    some_passed(&name, &text)?;
+    Ok(text)
+}
+
+/// That no test passed is an error.
+pub(super) fn some_passed(name: &str, text: &str) -> Result<()> {
+    ensure!(Totals::read(text).passed > 0, "{name}: no test was run");
+    Ok(())
+}
+
+/// That there is no test is an error. All of them may be ignored, for what the machine lacks.
+pub(super) fn some_found(name: &str, text: &str) -> Result<()> {
+    let Totals { passed, ignored, .. } = Totals::read(text);
+    ensure!(passed + ignored > 0, "{name}: no test was found");
+    Ok(())
 }
 
 impl fmt::Display for Totals {
@@ -122,8 +145,16 @@ impl Expected {
 
     /// Whether tests may be ignored here for this reason.
     pub(super) fn permits(&self, reason: &str, machine: &Machine) -> bool {
-        let mut rows = self.0.iter().filter(|row| reason.starts_with(&row.reason));
-        rows.any(|row| machine.meets(row.condition, reason))
+        self.rows(reason).any(|row| machine.meets(row.condition, reason))
+    }
+
+    /// Whether the machine has what these tests are ignored for the lack of. `false` if no row has the reason.
+    pub(super) fn contradicts(&self, reason: &str, machine: &Machine) -> bool {
+        self.rows(reason).next().is_some() && !self.permits(reason, machine)
+    }
+
+    fn rows<'a>(&'a self, reason: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.0.iter().filter(move |row| reason.starts_with(&row.reason))
     }
 }
 
@@ -184,6 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn a_command_without_a_test_is_an_error() {
+        let run = |script: &str| tested(Command::new("sh").args(["-c", script]));
+        let line = |passed, ignored| {
+            format!("test result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured")
+        };
+        let print = |text: &str| format!("echo '{text}'");
+        assert!(run(&print(&(line(0, 0) + "\n" + &line(2, 0)))).is_ok());
+        for none in [line(0, 0), line(0, 3), String::new()] {
+            let error = run(&print(&none)).unwrap_err().to_string();
+            assert!(error.ends_with(": no test was run"), "{error}");
+        }
+        let failed = run(&format!("{}; false", print(&line(2, 0)))).unwrap_err().to_string();
+        assert!(failed.ends_with("exit status 1"), "{failed}");
+        assert!(some_found("x", &line(0, 3)).is_ok() && some_found("x", &line(0, 0)).is_err());
+    }
+
+    #[test]
     fn ignored_tests_by_reason() {
         let text = "test a::b ... ok\ntest c ... ignored, needs os-ken\n\
                     test        d    ... ignored (needs os-ken)\ntest e ... ignored\n\
@@ -209,6 +257,9 @@ mod tests {
         assert!(permits("needs os-ken (see X)", &machine));
         assert!(!permits("", &machine));
         assert!(!permits("needs a user", &machine));
+        assert!(expected.contradicts("needs the program ip", &machine));
+        assert!(!expected.contradicts("needs the program tshark", &machine));
+        assert!(!expected.contradicts("needs a kernel module", &machine), "no row");
         assert!(permits("needs ../shared/vectors", &machine));
         assert!(!permits("needs ../shared/captures", &machine));
         assert!(permits("needs the program tshark", &machine));

@@ -73,6 +73,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
             ));
         }
     };
+    let mut recorded = Ok(());
     let mut all = entries(&text).map_err(|why| wrong(&args.file, why))?;
     if let Some(path) = &args.add {
         let document = std::fs::read_to_string(path).map_err(|error| {
@@ -87,20 +88,20 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         text += &line;
         all.push(entry);
         if let Some(file) = OutFile::new(Some(&args.file), "record")? {
-            file.write(text.as_bytes())?;
+            recorded = file.write(text.as_bytes());
         }
     }
     let written = page.map_or(Ok(()), |file| file.write_page(&show(&all)));
     if args.json {
         output::json(SCHEMA, History { entries: all })?;
-        return written;
+        return recorded.and(written);
     }
     let mut text = table(&all).to_text(&style());
     if let (Some(path), Ok(())) = (&args.html, &written) {
         text += &format!("Page with plots: {}\n", path.display());
     }
     output::text(&text)?;
-    written
+    recorded.and(written)
 }
 
 fn table(entries: &[Entry]) -> Table {

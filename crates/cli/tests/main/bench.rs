@@ -398,6 +398,18 @@ fn the_engine_beside_what_is_installed_becomes_a_line_of_the_record() {
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(history["entries"].as_array().unwrap().len(), lines);
     }
+    // The largest file that this process may write replaces a full disk.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    let unwritten = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_flowyard"), "bench"])
+        .args(["history", &record, "--add", &result, "--json"])
+        .output()
+        .unwrap();
+    let why = String::from_utf8_lossy(&unwritten.stderr);
+    assert_eq!(unwritten.status.code(), Some(1), "{why}");
+    assert!(why.contains("history.jsonl: cannot write the record: "), "{why}");
+    let printed = parse(&String::from_utf8_lossy(&unwritten.stdout));
+    assert_eq!(printed["entries"].as_array().unwrap().len(), 3, "also the one that was not added");
     let shown = good(&bench(&["history", &record]));
     assert!(shown.contains("1.50"), "{shown}");
 }

@@ -10,6 +10,8 @@ flowyard_testkit::tests! {
     an_output_that_cannot_be_opened_ends_the_start,
     a_capture_that_is_read_is_never_written,
     an_output_that_fails_later_ends_the_run_and_stays_readable,
+    results_are_printed_if_their_file_cannot_be_written,
+    a_page_has_the_command_line_also_if_that_is_not_unicode,
     the_examples_write_where_they_can,
 }
 
@@ -136,6 +138,28 @@ fn an_output_that_fails_later_ends_the_run_and_stays_readable() {
     let frames = frames_in_whole_capture(Path::new(&output));
     let told = format!("; the file has the {frames} frames before that");
     assert!(frames > 100 && failed.ends_with(&told), "{frames} frames; {failed}");
+}
+
+fn results_are_printed_if_their_file_cannot_be_written() {
+    let plan = ["plan", "lo", "--goal", "balance", "--capture", "captures/yard.pcap"];
+    let ran = run([&plan[..], &["-o", "/dev/full", "--json"]].concat());
+    let (out, err) = (text(&ran.stdout), text(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("flowyard: /dev/full: cannot write the plan: "), "{err}");
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["goal"], "balance", "{out}");
+}
+
+fn a_page_has_the_command_line_also_if_that_is_not_unicode() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join(std::ffi::OsStr::from_bytes(b"page-\xff.html"));
+    let args =
+        ["analyze".as_ref(), "captures/yard.pcap".as_ref(), "--html".as_ref(), page.as_os_str()];
+    let ran = run(args);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("page-\u{fffd}.html"));
 }
 
 fn the_examples_write_where_they_can() {

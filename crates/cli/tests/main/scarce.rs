@@ -18,6 +18,7 @@ flowyard_testkit::tests! {
     too_little_room_for_files_is_reported,
     too_little_memory_is_reported_or_ends_the_process,
     too_little_memory_for_the_pool_or_a_thread_is_reported,
+    too_little_memory_for_a_table_is_reported_with_its_key,
 }
 
 /// What ends the process when there is no memory for a new thread, which no program can handle: the standard library maps
@@ -271,4 +272,34 @@ fn too_little_memory_for_the_pool_or_a_thread_is_reported() {
         "too little memory for the pool {pool} times, for a thread {threads} times"
     );
     assert!(pool > 5 && threads > 2, "{pool} {threads}");
+}
+
+/// The sizes are within the limits of the keys, and need more than the 2 GiB that the process may have.
+fn too_little_memory_for_a_table_is_reported_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let yard = folder.path().join("yard.toml");
+    let text = |work: &str| {
+        format!(
+            "[[port]]\nname = \"west\"\nkind = \"mem\"\nin = \"captures/yard.pcap\"\n[[queue]]\nname = \"q\"\n\
+             order = \"direct\"\nconsumers = [0]\n{work}\n"
+        )
+    };
+    let learn = "[work]\nkind = \"forward\"\n[learn]\nkind = \"atr\"\nentries = 16777216";
+    let balance = "[work]\nkind = \"balance\"\n[balance]\nconnections = 1073741824\n[[service]]\nname = \"web\"\n\
+                   vip = \"192.0.2.1\"\nproto = \"tcp\"\nport = 80\nmode = \"dsr\"\n[[service.backend]]\nname = \"a\"\n\
+                   addr = \"10.0.1.1\"\nexit = { port = \"west\", next_hop = \"02:00:00:00:00:02\" }";
+    for (work, place, key) in
+        [(learn, "13:1", "'entries' on 1 core, 2"), (balance, "12:15", "'connections' on 1 core, ")]
+    {
+        std::fs::write(&yard, text(work)).unwrap();
+        let yard = yard.to_str().unwrap();
+        for more in [&["--check"][..], &["--control", "none"]] {
+            let task = Task::new(&[&["run", yard], more].concat(), None);
+            let Did::Said(line) = task.run("-v 2097152", &folder.path().join("out")) else {
+                panic!("{more:?}: {work}");
+            };
+            let said = format!("{yard}:{place}: the memory for {key}");
+            assert!(line.contains(&said) && line.contains("; reduce '"), "{line}");
+        }
+    }
 }

@@ -217,6 +217,23 @@ fn the_example_of_the_documentation_is_valid() {
     assert!(config.port.iter().all(|port| port.get_ref().output.is_none()));
 }
 
+#[test]
+fn the_least_lengths_of_packets_and_segments_are_accepted() {
+    let is_good = |mode: &str, lengths: &str| {
+        let to = format!("port = 80\n{lengths}\nmode = \"{mode}\"");
+        Config::parse("y.toml", &GOOD.replace("port = 80\nmode = \"fullnat\"", &to)).is_ok()
+    };
+    assert!(is_good("fullnat", "mss = 88\nmtu = 68") && is_good("gue", "mtu = 96"));
+    let v6 = |mtu: u16| {
+        let text = GOOD.replace("192.0.2.1", "2001:db8::1").replace("10.0.1.1", "2001:db8:1::1");
+        let text = text.replace("port = 80", &format!("port = 80\nmtu = {mtu}"));
+        Config::parse("y.toml", &text.replace("fullnat", "ipip"))
+    };
+    v6(1320).unwrap();
+    let said = v6(1319).unwrap_err().to_string();
+    assert_eq!(said, "y.toml:22:7: mtu = 1319 is not possible; write 1320 to 65535");
+}
+
 /// Mistakes in `GOOD`: what is replaced, what replaces it, and the message.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
@@ -233,6 +250,26 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "port = 80",
         "port = 70000",
         "y.toml:21:8: integer '70000' is out of range; write a port from",
+    ),
+    (
+        "addr = \"10.0.1.1\"",
+        "addr = \"10.0.1.1\"\nport = 0",
+        "y.toml:26:8: integer '0' is out of range; write a port from 1 to 65535",
+    ),
+    (
+        "port = 80",
+        "mss = 87\nport = 80",
+        "y.toml:21:7: mss = 87 is not possible; write 88 to 65535",
+    ),
+    (
+        "port = 80",
+        "mtu = 67\nport = 80",
+        "y.toml:21:7: mtu = 67 is not possible; write 68 to 65535",
+    ),
+    (
+        "port = 80\nmode = \"fullnat\"",
+        "port = 80\nmtu = 95\nmode = \"gue\"",
+        "y.toml:22:7: mtu = 95 is not possible; write 96 to 65535",
     ),
     (
         "port = 80",

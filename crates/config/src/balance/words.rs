@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 
 use flowyard_frame::proto;
@@ -151,9 +152,9 @@ pub struct ServiceConfig {
     #[serde(default)]
     pub quic: Vec<Spanned<QuicConfig>>,
     /// The largest segment size that a SYN may announce.
-    pub mss: Option<u16>,
+    pub mss: Option<Spanned<u16>>,
     /// The largest IP packet that may be sent to a backend.
-    pub mtu: Option<u16>,
+    pub mtu: Option<Spanned<u16>>,
     /// The time in which a backend that is new, or up again, reaches its full weight.
     #[serde(default)]
     pub slow_start_ms: u64,
@@ -256,7 +257,7 @@ pub struct BackendConfig {
     /// Its address.
     pub addr: Spanned<String>,
     /// Its port, if it differs from the client's.
-    pub port: Option<u16>,
+    pub port: Option<NonZeroU16>,
     /// Its share of new connections, relative to the other backends.
     #[serde(default = "one")]
     pub weight: u32,

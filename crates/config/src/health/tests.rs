@@ -81,6 +81,7 @@ fn a_mistake_in_a_check_is_reported_with_its_place_and_the_fix() {
     for (check, place, said) in [
         ("kind = \"tpc\"", "20:8", "'tpc' is not a valid choice; did you mean 'tcp'?"),
         ("port = 80", "19:1", "the key 'kind' is missing"),
+        ("kind = \"tcp\"\nport = 0", "21:8", "'0' is out of range; write a port from 1 to 65535"),
         ("kind = \"tcp\"\npth = \"/\"", "21:1", "no key 'pth' here; did you mean 'path'?"),
         (
             "kind = \"tcp\"\npath = \"/\"",

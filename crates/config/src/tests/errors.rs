@@ -180,6 +180,21 @@ const RULES: &[Case<'_>] = &[
         "y.toml:29:18: there is a counter 'b' already; name each counter once",
     ),
     (
+        "cores = 2",
+        "# [yard], settle_slots = 1 and [learn] are not here\ncores = 2\nsettle_slots = 0",
+        "y.toml:5:1: settle_slots = 0 is not possible; write 1 to 16777216",
+    ),
+    (
+        "cores = 2",
+        "cores = 2\n  settle_slots=16777217",
+        "y.toml:4:3: settle_slots = 16777217 is not possible; write 1 to 16777216",
+    ),
+    (
+        "spread =",
+        "exact_entries = 0\nspread =",
+        "y.toml:32:19: the table is full: all 0 entries are taken; raise 'exact_entries' in [steer], or write fewer",
+    ),
+    (
         "[work]",
         "[learn]\nkind = \"rfs\"\n[work]",
         "y.toml:20:14: rfs cannot steer to core 0: it has no queue of its own",
@@ -263,6 +278,12 @@ const WORKS: &[Case<'_>] = &[
         "y.toml:40:12: a core cannot know 0 stations; write 1 to 16777216",
     ),
     ("\"forward\"", "\"burn\"", "y.toml:38:1: the key 'cost_ns' is missing; add 'cost_ns = ...'"),
+    (
+        WORK,
+        "kind = \"forward\"\ncost_ns = 1_000_000_001",
+        "y.toml:40:11: a core cannot be kept busy for 1000000001 ns with each frame; \
+         write 0 to 1000000000 (1 s)",
+    ),
 ];
 
 /// Numbers out of range, and settings that contradict another section.
@@ -285,14 +306,19 @@ const LIMITS: &[Case<'_>] = &[
         "y.toml:15:10: nothing would be received; write 1 or more, or leave 'in' out",
     ),
     (
+        "kind = \"mem\"",
+        "kind = \"mem\"\nrepeat = 2",
+        "y.toml:15:10: there is no capture to repeat; add 'in = \"FILE.pcap\"', or leave 'repeat' out",
+    ),
+    (
         "spread =",
         "exact_entries = 9000000000000000000\nspread =",
-        "y.toml:28:1: exact_entries = 9000000000000000000 is not possible; write 0 to 16777216",
+        "y.toml:29:1: exact_entries = 9000000000000000000 is not possible; write 0 to 16777216",
     ),
     (
         "[work]",
         "[learn]\nkind = \"rfs\"\nentries = 0\n[work]",
-        "y.toml:38:1: entries = 0 is not possible; write 1 to 16777216",
+        "y.toml:40:1: entries = 0 is not possible; write 1 to 16777216",
     ),
     (
         "cores = 2",

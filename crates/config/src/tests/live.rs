@@ -80,6 +80,11 @@ fn a_mistake_about_an_interface_is_reported_with_the_fix() {
         ("fanout", "match = [\"all\"]\nfanout", "a port of kind \"af_packet\" has no 'match'; le"),
         ("fanout", "pace = \"1M\"\nin = \"x\"\nfanout", "a port of kind \"af_packet\" has no 'in'"),
         (
+            "fanout",
+            "pace = \"1M\"\nfanout",
+            "y.toml:19:8: a port of kind \"af_packet\" has no 'pace'",
+        ),
+        (
             "pin = [6, 7]\n",
             "",
             "cannot choose a queue by processor, because no core is pinned; add 'pin",

@@ -14,7 +14,7 @@ flowyard_testkit::tests! {
     unusual_frames_are_dropped_with_their_reason,
     an_output_that_cannot_be_opened_is_refused,
     a_reload_is_the_difference_of_two_configurations,
-    a_reload_that_does_not_fit_the_exact_table_is_refused,
+    entries_that_do_not_fit_the_exact_table_are_refused,
 }
 
 fn text(output: &str) -> String {
@@ -140,7 +140,7 @@ fn a_reload_is_the_difference_of_two_configurations() {
     );
 }
 
-fn a_reload_that_does_not_fit_the_exact_table_is_refused() {
+fn entries_that_do_not_fit_the_exact_table_are_refused() {
     let entry = |sport: u16| {
         format!("[[steer.exact]]\nflow = \"tcp 10.0.0.1:{sport} > 10.0.0.2:2\"\ndrop = true\n")
     };
@@ -149,10 +149,11 @@ fn a_reload_that_does_not_fit_the_exact_table_is_refused() {
                     order = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n[steer]\n\
                     exact_entries = 2\n";
         let entries: String = (1..=count).map(entry).collect();
-        Config::parse("new.toml", &format!("{text}{entries}")).unwrap()
+        Config::parse("new.toml", &format!("{text}{entries}"))
     };
-    assert_eq!(with(1).reload(&with(2)).unwrap().tables.exact.len(), 1);
-    let refused = with(2).reload(&with(3)).unwrap_err().to_string();
+    let (one, two) = (with(1).unwrap(), with(2).unwrap());
+    assert_eq!(one.reload(&two).unwrap().tables.exact.len(), 1);
+    let refused = with(3).unwrap_err().to_string();
     let place = "new.toml:20:8: ";
     assert!(refused.starts_with(place) && refused.contains("raise 'exact_entries'"), "{refused}");
 }

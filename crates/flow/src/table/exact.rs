@@ -124,6 +124,14 @@ impl Exact {
         Self { mask, rest_mask, mix: Mix::new(seed), capacity, len: 0, index }
     }
 
+    /// The memory that a table for `capacity` keys with the slim words of a key takes, in bytes.
+    #[must_use]
+    pub const fn bytes(capacity: usize) -> usize {
+        let capacity = if capacity < 1 << 28 { capacity } else { 1 << 28 };
+        let bucket = size_of::<Tags>() + size_of::<u32>() + WAYS * size_of::<Entry>();
+        cuckoo::buckets_for(capacity, TAKEN_PERCENT) * bucket
+    }
+
     /// Number of keys in the table.
     #[must_use]
     pub const fn len(&self) -> usize {

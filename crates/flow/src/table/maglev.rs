@@ -74,7 +74,7 @@ impl Maglev {
     /// # Errors
     /// When `entries` is not prime, two names are equal, or there are too many choices.
     pub fn new(choices: &[Choice<'_>], entries: u32, seed: u64) -> Result<Self, BadMaglev> {
-        if !is_prime(entries) || entries > 16_777_213 {
+        if entries > 16_777_213 || !is_prime(entries) {
             return Err(BadMaglev::Entries { entries });
         }
         if choices.len() > 1 << 16 {

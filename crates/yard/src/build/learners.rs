@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flowyard_flow::Learn;
 use flowyard_flow::learn::{Cache, Rfs, atr::Atr};
+use flowyard_flow::table::Exact;
 use flowyard_frame::FlowKey;
 
 use crate::blueprint::{Blueprint, LearnPlan};
@@ -45,6 +46,14 @@ pub(super) fn learnt_entries(plan: &Blueprint) -> usize {
         Some(LearnPlan::Rfs(settings)) => settings.entries.saturating_mul(plan.cores.into()),
         Some(LearnPlan::Cache(settings)) => settings.entries,
         None => 8192,
+    }
+}
+
+impl Blueprint {
+    /// The memory of the tables of learnt flows, one on each core, in bytes.
+    #[must_use]
+    pub fn learnt_bytes(&self) -> usize {
+        Exact::bytes(learnt_entries(self)).saturating_mul(self.cores.into())
     }
 }
 

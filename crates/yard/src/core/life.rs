@@ -302,15 +302,11 @@ impl Core {
             }
             self.teach();
         }
-        let spread = &mut self.entry.steer.spread;
         if !reload.spread.is_empty() {
-            self.entry.rebalance = None; // from now on the user's entries hold
-        }
-        for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
-            let _in_range = spread.set(index, *to);
+            self.respread(&reload.spread, reload.keep_local);
         }
         if let Some(decider) = &mut self.decider {
-            decider.learn_spread(spread.entries());
+            decider.learn_spread(self.entry.steer.spread.entries());
         }
     }
 

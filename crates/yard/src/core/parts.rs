@@ -95,6 +95,8 @@ pub(crate) struct Entry {
     pub(crate) pressed: bool,
     /// Where frames stay with the core that received them: what it does when it is overloaded.
     pub(crate) rebalance: Option<Rebalance>,
+    /// Where frames do not stay, but would if a reload said so: what `rebalance` becomes then.
+    pub(crate) resting: Option<Rebalance>,
     /// Whether another process takes over.
     pub(crate) handover: Handover,
 }

@@ -74,6 +74,14 @@ impl Rebalance {
         }
     }
 
+    /// As after [`Rebalance::new`]: nothing was given away, and nothing measured.
+    fn restart(&mut self) {
+        self.given.clear();
+        self.since = 0;
+        (self.ticks, self.pressed) = (0, 0);
+        (self.overloaded, self.calm) = (0, 0);
+    }
+
     /// A tick has received; `pressed` if a port filled a batch, or frames wait for room in a queue.
     #[inline]
     pub(super) fn count(&mut self, pressed: bool) {
@@ -145,6 +153,23 @@ impl Rebalance {
 }
 
 impl Core {
+    /// Replaces the indirection table: by `entries`, or by the core's own queues if frames are to stay with it.
+    pub(super) fn respread(&mut self, entries: &[To], keep_local: bool) {
+        let Self { id, entry, places, .. } = self;
+        let mut local = entry.rebalance.take().or_else(|| entry.resting.take());
+        if let Some(local) = &mut local {
+            local.restart();
+            places.set_overloaded(*id, false);
+        }
+        let into = if keep_local { &mut entry.rebalance } else { &mut entry.resting };
+        *into = local;
+        let entries = entry.rebalance.as_ref().map_or(entries, |local| &local.own[..]);
+        let spread = &mut entry.steer.spread;
+        for (index, to) in (0..spread.entries().len()).zip(entries.iter().cycle()) {
+            let _in_range = spread.set(index, *to);
+        }
+    }
+
     /// Lets other cores work on a part of the frames that this core receives, while it is overloaded.
     #[inline]
     pub(super) fn rebalance(&mut self, now: Nanos) {

@@ -152,7 +152,7 @@ fn a_thousand_backends_within_one_per_cent_of_each_other() {
 fn errors_name_the_cause() {
     let all = backends(2);
     let error = |entries| Maglev::new(&choices(&all), entries, 0).unwrap_err().to_string();
-    for entries in [0, 1, 4, 65_536, 16_777_259] {
+    for entries in [0, 1, 4, 65_536, 16_777_259, 4_294_836_225, u32::MAX] {
         assert!(error(entries).contains("not a prime number"), "{entries}");
     }
     let twice = [Choice { name: "a", weight: 1 }, Choice { name: "a", weight: 0 }];
