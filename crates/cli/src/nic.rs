@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use flowyard_nicsim::config::{Config, Key, keys};
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{self, Study, StudyError};
-use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
+use flowyard_nicsim::run::{RunError, build, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
 use flowyard_ports::pcap::Destination;
 use flowyard_report::exhibit::Exhibit;
@@ -239,7 +239,7 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         damage = cut;
         let fixed = args.machine.has_key("run.measure_us")?;
         let frames = (file.as_str(), arrivals.as_mut_slice());
-        replay = Some(capture::schedule(frames, args.speed, &mut parts.config, fixed));
+        replay = Some(capture::schedule(frames, args.speed, &mut parts.config, fixed)?);
         parts.arrivals = Some(arrivals);
         parts.to_the_end = !fixed;
     }
@@ -251,10 +251,7 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     } else {
         simulate::<Fast>(parts)
     };
-    let outcome = outcome.map_err(|error| match error {
-        RunError::Build(error) => bad_input(error),
-        error => Stop::Failed(error.into()),
-    })?;
+    let outcome = outcome.map_err(refused)?;
     let replay = replay.map(|replay| replay.ended(&outcome));
     let written = [
         args.pcap_out.as_ref().map_or(Ok(()), |path| capture::write(path, &outcome)),
@@ -277,12 +274,21 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     } else if profile {
         output::text(&counters::profile(&outcome, &style()))?;
     } else {
+        let is_capture = replay.is_some();
         output::text(&replay.map_or_else(String::new, |replay| replay.text()))?;
-        output::text(&counters::text(&outcome, &style()))?;
+        output::text(&counters::text(&outcome, is_capture, &style()))?;
     }
     written.into_iter().collect::<Result<(), Stop>>()?;
     damage.map_or(Ok(()), |damage| Err(Stop::Failed(damage.into())))?;
-    verdict(&outcome)
+    outcome.verdict().map_err(refused)
+}
+
+/// A machine that cannot be built is bad input; every other error of a run is a failure.
+fn refused(error: RunError) -> Stop {
+    match error {
+        RunError::Build(error) => bad_input(error),
+        error => Stop::Failed(error.into()),
+    }
 }
 
 fn list_keys(args: &KeysArgs) -> Result<(), Stop> {
@@ -307,16 +313,6 @@ pub(crate) struct Keys {
     keys: Vec<Key>,
 }
 
-/// A run with frames that the checker counted as errors has failed.
-fn verdict(outcome: &Outcome) -> Result<(), Stop> {
-    match outcome.errors() {
-        0 => Ok(()),
-        errors => Err(Stop::Failed(anyhow::anyhow!(
-            "{errors} frames left the adapter out of order, changed or unexpectedly; check the firmware"
-        ))),
-    }
-}
-
 fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     use flowyard_nicsim::Engine;
     let writes = [("--output", "trace", Some(args.output.as_path()))];
@@ -327,7 +323,7 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     let config = parts.config.clone();
     let failed = |error: &dyn std::fmt::Display| Stop::Failed(anyhow::anyhow!("{error}"));
     let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6) as u64;
-    let mut engine = Reference::build(parts).map_err(|error| failed(&error))?;
+    let mut engine = build::<Reference>(parts).map_err(bad_input)?;
     let warm = cycles(config.run.warmup_us);
     engine.run_to(warm).map_err(|error| failed(&error))?;
     engine.accesses = Some(Vec::new());

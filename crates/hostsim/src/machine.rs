@@ -42,7 +42,9 @@ impl Machine {
         self.sockets * self.cores * self.threads
     }
 
-    const fn all_cores(&self) -> u16 {
+    /// The number of cores of all sockets. The processors below it are the first threads of the cores.
+    #[must_use]
+    pub const fn all_cores(&self) -> u16 {
         self.sockets * self.cores
     }
 

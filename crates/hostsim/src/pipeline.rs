@@ -123,6 +123,8 @@ struct Core {
     /// Its port gave a full batch in this tick, so more frames may be waiting.
     pressed: bool,
     held: u64,
+    /// The frames of its step: taken from the port and not entered, or taken from the tx queue and not sent.
+    in_step: u64,
     busy: Nanos,
 }
 
@@ -130,15 +132,15 @@ struct Run<'a> {
     of: &'a Pipeline,
     events: Events<(usize, Step)>,
     cores: Vec<Core>,
-    /// Frames taken from the port, entered into the queue, dequeued, committed to the tx queue, dequeued
-    /// there, and sent.
+    /// Frames taken from the port, entered into the queue, dequeued, committed to the tx queue, and sent.
     taken: u64,
     entered: u64,
     dequeued: u64,
     committed: u64,
-    tx_taken: u64,
     sent: u64,
     dropped: u64,
+    /// Frames in the tx queue.
+    tx_queue: u64,
     /// Which tickets from `committed` on are done.
     done: VecDeque<bool>,
 }
@@ -169,9 +171,9 @@ impl Pipeline {
             entered: 0,
             dequeued: 0,
             committed: 0,
-            tx_taken: 0,
             sent: 0,
             dropped: 0,
+            tx_queue: 0,
             done: VecDeque::new(),
         };
         for core in 0..self.roles.len() {
@@ -187,20 +189,29 @@ impl Pipeline {
             run.end(core, step);
         }
         let sent = run.sent - before.unwrap_or(run.sent);
-        let held: u64 = run.cores.iter().map(|core| core.held).sum();
         let measure = measure.max(1) as f64;
-        let in_hand = run.taken - run.entered - held;
-        let inside = held + in_hand + (run.entered - run.committed) + (run.committed - run.sent);
         Flow {
             pps: sent as f64 * 1e9 / measure,
             dropped: run.dropped,
             busy: run.cores.iter().map(|core| (core.busy as f64 / measure).min(1.0)).collect(),
-            accounting: Accounting { entered: run.taken, left: run.sent, dropped: 0, held: inside },
+            accounting: Accounting {
+                entered: run.taken,
+                left: run.sent,
+                dropped: 0,
+                held: run.inside(),
+            },
         }
     }
 }
 
 impl Run<'_> {
+    /// The frames in the pipeline, counted in each place: held by a core, in a core's step to the queue or to the port,
+    /// in the window (waiting, in work, or done), and in the tx queue.
+    fn inside(&self) -> u64 {
+        let on_cores: u64 = self.cores.iter().map(|core| core.held + core.in_step).sum();
+        on_cores + self.done.len() as u64 + self.tx_queue
+    }
+
     /// Ends a step: applies its effect and begins the next step.
     fn end(&mut self, core: usize, step: Step) {
         match step {
@@ -213,6 +224,7 @@ impl Run<'_> {
                 self.receive(core, self.cores[core].rounds);
             }
             Step::Received { frames, left } => {
+                self.cores[core].in_step -= frames;
                 self.enter(core, frames);
                 self.receive(core, left);
             }
@@ -224,6 +236,7 @@ impl Run<'_> {
                 self.transmit(core, self.cores[core].rounds);
             }
             Step::Sent { frames, left } => {
+                self.cores[core].in_step -= frames;
                 self.sent += frames;
                 self.commit(); // frames that found the tx queue full
                 self.transmit(core, left);
@@ -257,6 +270,7 @@ impl Run<'_> {
                 let frames = self.waiting().min(BATCH);
                 if frames > 0 {
                     self.taken += frames;
+                    self.cores[core].in_step += frames;
                     self.cores[core].pressed |= frames == BATCH;
                     let ns = frames as f64 * (role.stages.rx + role.stages.enqueue);
                     self.begin(core, ns, Step::Received { frames, left: rounds - 1 });
@@ -299,19 +313,19 @@ impl Run<'_> {
 
     /// Moves the frames that are done, and whose predecessors are done, to the tx queue, as many as fit.
     fn commit(&mut self) {
-        while self.done.front() == Some(&true)
-            && self.committed - self.tx_taken < self.of.tx_window.max(1)
-        {
+        while self.done.front() == Some(&true) && self.tx_queue < self.of.tx_window.max(1) {
             self.done.pop_front();
             self.committed += 1;
+            self.tx_queue += 1;
         }
     }
 
     fn transmit(&mut self, core: usize, rounds: u64) {
         let role = &self.of.roles[core];
-        let frames = (self.committed - self.tx_taken).min(BATCH);
+        let frames = self.tx_queue.min(BATCH);
         if role.transmits && rounds > 0 && frames > 0 {
-            self.tx_taken += frames;
+            self.tx_queue -= frames;
+            self.cores[core].in_step += frames;
             let ns = frames as f64 * role.stages.tx;
             self.begin(core, ns, Step::Sent { frames, left: rounds - 1 });
             return;

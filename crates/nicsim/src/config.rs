@@ -280,6 +280,9 @@ impl Default for Load {
     }
 }
 
+/// The longest measured time, and the longest time before it, in microseconds.
+pub const MOST_US: u64 = 10_000_000;
+
 /// The duration of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -110,6 +110,8 @@ pub struct Snapshot {
     pub devices: DeviceCounters,
     /// Frames held on their way to the link and to the host.
     pub held: (u64, u64),
+    /// Whether the network sends frames and the firmware has started the receiver.
+    pub receiving: bool,
 }
 
 /// The counters of a period of time.

@@ -78,6 +78,8 @@ pub struct Access {
     pub who: usize,
     /// The request.
     pub request: Request,
+    /// What it returned: the value of a load, 1 if an `sc` stored; 0 in a trace that was read from a file.
+    pub result: u32,
 }
 
 /// An engine, which simulates the machine.

@@ -158,6 +158,7 @@ impl Engine for Fast {
             heat: heat.counts(),
             devices: self.devices.counters(),
             held: self.devices.held(),
+            receiving: self.devices.is_receiving(),
         }
     }
 

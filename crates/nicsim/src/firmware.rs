@@ -4,6 +4,8 @@
 //! Sources, linker script and hashes are in `crates/nicsim/firmware`; `cargo xtask firmware` rebuilds the
 //! images with Debian's clang and lld and compares them byte for byte.
 
+use crate::elf::Image;
+
 /// An included image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Builtin {
@@ -48,6 +50,12 @@ impl Builtin {
     /// The image of this name.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)
+    }
+
+    /// Whether `image` has the code of this firmware.
+    pub(crate) fn is(self, image: &Image) -> bool {
+        // The largest scratchpad, because the code does not depend on its size.
+        Image::parse(self.elf(), 1 << 20).is_ok_and(|own| own.text == image.text)
     }
 
     /// The ELF file.

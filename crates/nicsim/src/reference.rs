@@ -129,6 +129,7 @@ impl Engine for Reference {
             heat: self.heat.clone(),
             devices: self.devices.counters(),
             held: self.devices.held(),
+            receiving: self.devices.is_receiving(),
         }
     }
 
@@ -295,10 +296,10 @@ impl Reference {
             );
             return Err(Fault::Device { cycle: now, what });
         }
-        if let Some(accesses) = &mut self.accesses {
-            accesses.push(Access { cycle: now, who, request });
-        }
         let done = self.pad.perform(who, request);
+        if let Some(accesses) = &mut self.accesses {
+            accesses.push(Access { cycle: now, who, request, result: done.value });
+        }
         if let Some((word, value)) = done.hw {
             self.devices.register(word, value, now);
         }

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::{Snapshot, Window};
-use crate::device::{Arrival, Departure};
+use crate::device::{Arrival, Departure, FCS_BYTES, HEADER_BYTES, TAG_BYTES};
 use crate::elf::{ElfError, Image};
 use crate::engine::{BuildError, Engine, Fault, Parts};
 use crate::firmware::Builtin;
@@ -17,6 +17,17 @@ pub enum RunError {
     /// The simulation stopped.
     #[error(transparent)]
     Fault(#[from] Fault),
+    /// Nothing arrives, so the run would not end.
+    #[error(
+        "no more frames of the capture can arrive: the firmware has not started the receiver by the end of \
+         run.measure_us (see rx_slots in nic.h)"
+    )]
+    Deaf,
+    /// Frames were changed or reordered, which is an error of the firmware.
+    #[error(
+        "{0} frames left the adapter out of order, changed or unexpectedly; check the firmware"
+    )]
+    Frames(u64),
     /// The counters do not balance, which is a defect of the simulator.
     #[error("{0}: this is a defect of flowyard; please report it with the configuration")]
     Defect(String),
@@ -47,7 +58,7 @@ pub struct Outcome {
 pub const TIMELINE_US: u64 = 1000;
 /// The steps in which a run is extended until a capture has passed, in microseconds.
 const STEP_US: u64 = 100;
-/// The number of steps without any frame after which a run is not extended any more.
+/// The number of steps without any frame after which a run is not extended any more when all frames have arrived.
 const QUIET_STEPS: u32 = 1000;
 
 /// Runs on from cycle `at` until all `frames` of a capture have arrived and left, or nothing moves any more.
@@ -62,6 +73,9 @@ fn drain<E: Engine>(engine: &mut E, mut at: u64, step: u64, frames: u64) -> Resu
         let passed = received.entered >= frames && now.held.1 == 0;
         if passed || (received.entered >= frames && quiet > QUIET_STEPS) {
             return Ok(());
+        }
+        if !now.receiving && quiet > 0 {
+            return Err(RunError::Deaf);
         }
         at += step.max(1);
         engine.run_to(at)?;
@@ -90,15 +104,14 @@ pub fn builtin<E: Engine>(config: &Config, firmware: Builtin) -> Result<Outcome,
 ///
 /// # Errors
 /// [`RunError`].
-pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
+pub fn run<E: Engine>(parts: Parts) -> Result<Outcome, RunError> {
     let config = parts.config.clone();
-    install(&mut parts)?;
     let peeks = variables(&parts)?;
     let image = parts.image.clone();
     let wants_timeline = parts.timeline;
     let arrivals = parts.arrivals.as_ref().map(|arrivals| arrivals.len() as u64);
     let to_the_end = arrivals.filter(|_| parts.to_the_end);
-    let mut engine = E::build(parts)?;
+    let mut engine = build::<E>(parts)?;
     let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6).round() as u64;
     let warm = cycles(config.run.warmup_us);
     engine.run_to(warm)?;
@@ -136,14 +149,54 @@ pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
     })
 }
 
-/// Applies the parts of the configuration that are beyond the paper: filters for the first generated flows,
-/// which name the queues from the last one down, and several queues.
+/// The machine at time 0, with the filters of the configuration. Parts that do not fit each other are refused.
+///
+/// # Errors
+/// When the configuration or the firmware is wrong, or the firmware does not support the configuration.
+pub fn build<E: Engine>(mut parts: Parts) -> Result<E, BuildError> {
+    support(&parts).map_err(|what| BuildError::Firmware(what.into()))?;
+    install(&mut parts)?;
+    E::build(parts)
+}
+
+/// Whether the firmware and the traffic support the configuration.
+///
+/// # Errors
+/// The key, and why its value is refused.
+fn support(parts: &Parts) -> Result<(), &'static str> {
+    let Parts { config, image, arrivals, .. } = parts;
+    if arrivals.is_some() && !config.load.receive {
+        return Err("load.receive = false: the frames of a capture cannot arrive; remove this key");
+    }
+    if config.chip.cores > 1 && Builtin::Ideal.is(image) {
+        return Err(
+            "chip.cores: firmware ideal has no locks and runs on one core; use --set chip.cores=1",
+        );
+    }
+    let f = &config.firmware;
+    if image.symbol_addr("indirection").is_none() {
+        return match () {
+            () if config.host.queues > 1 => {
+                Err("host.queues: this firmware supports one queue; several need --firmware steer")
+            }
+            () if f.steer != 0 => {
+                Err("firmware.steer: this firmware does not steer; use --firmware steer")
+            }
+            () if f.filters > 0 => {
+                Err("firmware.filters: this firmware has no filters; use --firmware steer")
+            }
+            () => Ok(()),
+        };
+    }
+    if f.filters > 0 && f.steer & 2 == 0 {
+        return Err("firmware.filters: the filters are not used; set firmware.steer to 2 or 3");
+    }
+    Ok(())
+}
+
+/// Installs filters for the first generated flows, which name the queues from the last one down.
 fn install(parts: &mut Parts) -> Result<(), BuildError> {
     let (queues, count) = (parts.config.host.queues, parts.config.firmware.filters);
-    if queues > 1 && parts.image.symbol_addr("indirection").is_none() {
-        let what = "host.queues: this firmware supports one queue; several need --firmware steer";
-        return Err(BuildError::Firmware(what.into()));
-    }
     if count > 0 {
         let filters: Vec<_> = (0..count)
             .map(|flow| crate::steer::of_flow(flow, queues - 1 - flow % queues))
@@ -216,6 +269,17 @@ impl Outcome {
         self.end.devices.sent.errors + self.end.devices.received.errors
     }
 
+    /// Whether all frames arrived in order and unchanged.
+    ///
+    /// # Errors
+    /// [`RunError::Frames`] with [`Outcome::errors`].
+    pub fn verdict(&self) -> Result<(), RunError> {
+        match self.errors() {
+            0 => Ok(()),
+            errors => Err(RunError::Frames(errors)),
+        }
+    }
+
     /// The share of arriving frames that were dropped in the measured time.
     pub fn drop_share(&self) -> f64 {
         let frames = &self.window.devices.received;
@@ -226,7 +290,9 @@ impl Outcome {
 /// See [`Outcome::udp_limit_gbps`].
 pub fn udp_limit_gbps(config: &Config) -> f64 {
     let payload: u64 = config.load.udp_bytes.iter().map(|&size| u64::from(size)).sum();
-    let overhead = u64::from(config.mac.preamble_bytes + config.mac.gap_bytes + 46);
+    let tag = if config.load.vlan == 0 { 0 } else { TAG_BYTES };
+    let headers = HEADER_BYTES + tag + FCS_BYTES;
+    let overhead = u64::from(config.mac.preamble_bytes + config.mac.gap_bytes + headers);
     let wire = payload + overhead * config.load.udp_bytes.len() as u64;
     let ways = f64::from(config.load.send) + f64::from(config.load.receive);
     config.mac.link_gbps as f64 * payload as f64 / wire as f64 * ways

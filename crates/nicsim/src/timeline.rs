@@ -88,7 +88,7 @@ impl Timeline {
         }
     }
 
-    /// The locks: a core holds a word from its last `sc` to the word until it stores zero there.
+    /// The locks: a core holds a word from its last `sc` that stored there until it stores zero.
     fn locks(&self, out: &mut Events) {
         let us = |cycle: u64| cycle as f64 / self.cycles_per_us;
         let mut words: Vec<(u32, Option<(usize, u64)>)> = Vec::new();
@@ -96,6 +96,7 @@ impl Timeline {
             let (addr, who) = (access.request.addr, access.who);
             let at = words.iter().position(|&(word, _)| word == addr);
             match (access.request.op, at) {
+                (Op::Sc, _) if access.result == 0 => {} // another core had the word
                 (Op::Sc, None) => words.push((addr, Some((who, access.cycle)))),
                 (Op::Sc, Some(at)) => words[at].1 = Some((who, access.cycle)),
                 (Op::Sw, Some(at)) if access.request.value == 0 => {
@@ -226,5 +227,44 @@ impl Events {
             self.text += "{\"traceEvents\":[";
         }
         self.text + "\n]}\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Request;
+
+    /// Two cores contend for a lock: the `sc` of the second fails, so the first holds the lock until it stores zero.
+    #[test]
+    fn a_failed_sc_does_not_take_the_lock() {
+        let access = |cycle, who, op, value, result| {
+            let request = Request { op, addr: crate::memory::SCRATCHPAD_BASE + 0x400, value };
+            Access { cycle, who, request, result }
+        };
+        let timeline = Timeline {
+            switches: Vec::new(),
+            accesses: vec![
+                access(1, 0, Op::Ll, 0, 0),
+                access(2, 1, Op::Ll, 0, 0),
+                access(3, 0, Op::Sc, 1, 1),
+                access(4, 1, Op::Sc, 1, 0),
+                access(9, 0, Op::Sw, 0, 0),
+            ],
+            devices: Vec::new(),
+            image: Image::default(),
+            end: 10,
+            cycles_per_us: 1.0,
+            units_per_us: 1.0,
+        };
+        let trace: serde_json::Value = serde_json::from_str(&timeline.json()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let held: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+        assert_eq!(held.len(), 1, "{held:?}");
+        let number = |key: &str| held[0][key].as_f64().unwrap();
+        assert_eq!(
+            (held[0]["name"].as_str(), number("ts"), number("dur")),
+            (Some("core 0"), 3.0, 6.0)
+        );
     }
 }

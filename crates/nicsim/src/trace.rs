@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Numbers are little-endian. `who` is the number of a core, or 16 plus that of an assist; the operation is
-//! 0 for a load, 1 for a store, 2 for both. Stored values are not kept. The reader checks everything; its
+//! 0 for a load, 1 for a store, 2 for both. Values are not kept. The reader checks everything; its
 //! errors name the offset.
 
 use crate::engine::Access;
@@ -141,7 +141,8 @@ pub fn decode(file: &[u8], firmware: u64) -> Result<Vec<Access>, TraceError> {
             return Err(TraceError::Record { record, at: begin, what });
         }
         let addr = u32::from_le_bytes([a, b, c, d]);
-        accesses.push(Access { cycle, who: who.into(), request: Request { op, addr, value: 0 } });
+        let request = Request { op, addr, value: 0 };
+        accesses.push(Access { cycle, who: who.into(), request, result: 0 });
     }
     Ok(accesses)
 }
@@ -160,6 +161,7 @@ mod tests {
                     addr: 0x1000_0000 + 4 * n as u32,
                     value: 0,
                 },
+                result: 0,
             })
             .collect()
     }

@@ -38,10 +38,12 @@ pub fn queue(order: Order, consumers: u16, capacity: usize) -> Box<dyn Queue> {
 /// The limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Load-balanced queues, and ports.
+    /// Load-balanced queues.
     pub queues: usize,
     /// Load-balanced ports.
     pub ports: usize,
+    /// Pairs of a directed queue and its port.
+    pub directed: usize,
     /// Queues that one port may be linked to.
     pub links: usize,
     /// Events stored in load-balanced queues.
@@ -69,6 +71,7 @@ impl Limits {
     pub const DLB2: Self = Self {
         queues: 32,
         ports: 64,
+        directed: 64,
         links: 8,
         credits: 8192,
         directed_credits: 4096,
@@ -132,11 +135,11 @@ pub enum Limit {
 pub enum Refused {
     /// The device has no more queues.
     Queues,
-    /// The device has no more ports.
+    /// The device has no more ports of this kind.
     Ports,
     /// The port is linked to as many queues as it can be.
     Links,
-    /// A directed queue has one port already.
+    /// A directed queue has one port, and this port no other queue.
     Directed,
     /// There is no such queue or port.
     Unknown,
@@ -222,10 +225,10 @@ impl Device {
     /// # Errors
     /// When the device has no more.
     pub fn queue(&mut self, schedule: Schedule, priority: u8) -> Result<usize, Refused> {
-        if self.lines.iter().filter(|line| line.schedule != Schedule::Directed).count()
-            >= self.limits.queues
-            && schedule != Schedule::Directed
-        {
+        let is_directed = |schedule| schedule == Schedule::Directed;
+        let same = |line: &&Line| is_directed(line.schedule) == is_directed(schedule);
+        let most = if is_directed(schedule) { self.limits.directed } else { self.limits.queues };
+        if self.lines.iter().filter(same).count() >= most {
             return Err(Refused::Queues);
         }
         self.lines.push(Line {
@@ -241,12 +244,12 @@ impl Device {
         Ok(self.lines.len() - 1)
     }
 
-    /// Adds a port; returns its number.
+    /// Adds a port; returns its number. The first queue that it is linked to makes it a directed or a load-balanced one.
     ///
     /// # Errors
     /// When the device has no more.
     pub fn port(&mut self) -> Result<usize, Refused> {
-        if self.ports.len() >= self.limits.ports {
+        if self.ports.len() >= self.limits.ports + self.limits.directed {
             return Err(Refused::Ports);
         }
         self.ports.push(Port::default());
@@ -256,19 +259,36 @@ impl Device {
     /// Links a port to a queue.
     ///
     /// # Errors
-    /// When the port has as many links as it can have, or a directed queue has its port.
+    /// When the port has as many links as it can have, the device has no more ports of its kind, or a directed queue or
+    /// its port has a link.
     pub fn link(&mut self, port: usize, queue: usize) -> Result<(), Refused> {
         let directed =
             self.lines.get(queue).ok_or(Refused::Unknown)?.schedule == Schedule::Directed;
-        if directed && self.ports.iter().any(|port| port.links.contains(&queue)) {
+        let links = &self.ports.get(port).ok_or(Refused::Unknown)?.links;
+        let has_port = self.ports.iter().any(|port| port.links.contains(&queue));
+        if self.is_directed(port) || (directed && (has_port || !links.is_empty())) {
             return Err(Refused::Directed);
         }
-        let port = self.ports.get_mut(port).ok_or(Refused::Unknown)?;
-        if port.links.len() >= self.limits.links {
+        if links.len() >= self.limits.links {
             return Err(Refused::Links);
         }
-        port.links.push(queue);
+        let balanced =
+            |port: &usize| !self.ports[*port].links.is_empty() && !self.is_directed(*port);
+        // There are as many directed ports as directed queues.
+        if !directed
+            && links.is_empty()
+            && (0..self.ports.len()).filter(balanced).count() >= self.limits.ports
+        {
+            return Err(Refused::Ports);
+        }
+        self.ports[port].links.push(queue);
         Ok(())
+    }
+
+    /// Whether a port has a directed queue.
+    fn is_directed(&self, port: usize) -> bool {
+        let is_directed = |queue: &usize| self.lines[*queue].schedule == Schedule::Directed;
+        self.ports[port].links.iter().any(is_directed)
     }
 
     /// Enters a new event; `threshold` is the number of stored events from which on this producer is refused.
@@ -284,11 +304,12 @@ impl Device {
         Ok(())
     }
 
-    /// The events of the device: stored, at ports, and in the order of an ordered queue.
+    /// The events of the device: stored in queues of both kinds, at ports, and in the order of an ordered queue.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         let stored = self.limits.credits - self.credits;
-        stored + self.ports.iter().map(Port::in_flight).sum::<usize>()
+        let directed = self.limits.directed_credits - self.directed_credits;
+        stored + directed + self.ports.iter().map(Port::in_flight).sum::<usize>()
     }
 
     /// Takes up to `most` events from the consumer queue of a port. What the worker holds is released first, if the
@@ -337,10 +358,12 @@ impl Device {
     /// Only a RELEASE ends this.
     #[must_use]
     pub fn is_dead_locked(&self) -> bool {
-        let balanced = |queue: &usize| self.lines[*queue].schedule != Schedule::Directed;
         let full =
             |port: &Port| port.arrived.is_empty() && port.held.len() >= self.limits.port_history;
-        let mut ports = self.ports.iter().filter(|port| port.links.iter().any(balanced)).peekable();
+        let balanced =
+            |(port, of): &(usize, &Port)| !of.links.is_empty() && !self.is_directed(*port);
+        let ports = self.ports.iter().enumerate().filter(balanced);
+        let mut ports = ports.map(|(_, port)| port).peekable();
         self.credits == 0 && ports.peek().is_some() && ports.all(full)
     }
 
@@ -389,9 +412,8 @@ impl Device {
         };
         let Some(at) = at else {
             // A port does not hold the events of a directed queue: what its worker sends on is a new event.
-            let is_directed = |queue: &usize| self.lines[*queue].schedule == Schedule::Directed;
             if let (Some(to), Some(event)) = (to, event)
-                && self.ports[port].links.iter().any(is_directed)
+                && self.is_directed(port)
             {
                 self.pay(to)?;
                 self.lines[to].waiting.push_back(event);

@@ -3,7 +3,7 @@
 use std::io::{Write, stderr};
 use std::path::Path;
 
-use flowyard_nicsim::config::Config;
+use flowyard_nicsim::config::{Config, MOST_US};
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
 use flowyard_nicsim::run::Outcome;
 use flowyard_ports::pcap::{Format, Writer};
@@ -90,12 +90,15 @@ pub(crate) struct Replay {
 /// Sets the times of a capture's frames: the first arrives after the warm-up. Without a `speed`, a capture
 /// that is longer than the measured time is received so much faster that it fits. If `fixed`, the user
 /// chose the measured time; otherwise it is made long enough for all frames.
+///
+/// # Errors
+/// When this time is longer than a simulation can be.
 pub(super) fn schedule(
     (file, frames): (&str, &mut [Arrival]),
     speed: Option<f64>,
     config: &mut Config,
     fixed: bool,
-) -> Replay {
+) -> Result<Replay, Stop> {
     /// Time after the last frame, in which it leaves the adapter.
     const TAIL_US: u64 = 100;
     let bits = |(_, bytes): &Arrival| {
@@ -110,19 +113,36 @@ pub(super) fn schedule(
     if !fixed {
         let wanted = speed.map_or(config.run.measure_us, |speed| (length_us / speed) as u64);
         config.run.measure_us = (wanted + spare_us).max(2 * on_link_us + spare_us);
+        let most_us = MOST_US.saturating_sub(spare_us);
+        if config.run.measure_us > MOST_US && 2 * on_link_us <= most_us {
+            return Err(bad_input(format!(
+                "--speed: {file} takes {:.1} s at this speed, and a simulation is at most {} s long; use --speed {:.3} or more",
+                wanted as f64 / 1e6,
+                MOST_US / 1_000_000,
+                (1e3 * length_us / most_us as f64).ceil() / 1e3
+            )));
+        }
+        if config.run.measure_us > MOST_US {
+            return Err(bad_input(format!(
+                "{file}: its frames need {:.1} s on this link, and a simulation is at most {} s long; use a part of the \
+                 capture or a greater mac.link_gbps",
+                config.run.measure_us as f64 / 1e6,
+                MOST_US / 1_000_000
+            )));
+        }
     }
     let room_us = config.run.measure_us.saturating_sub(spare_us).max(1);
     let speed = speed.unwrap_or_else(|| (length_us / room_us as f64).max(1.0));
     for (ns, _) in frames.iter_mut() {
         *ns = config.run.warmup_us * 1000 + (*ns as f64 / speed) as u64;
     }
-    Replay {
+    Ok(Replay {
         file: file.to_owned(),
         frames: frames.len() as u64,
         seconds: length_us / 1e6,
         speed,
         arrived: 0,
-    }
+    })
 }
 
 impl Replay {

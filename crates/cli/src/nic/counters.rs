@@ -21,7 +21,7 @@ pub(crate) struct Report<'a> {
     seconds: f64,
     /// The rate of UDP payload in both directions, in Gbit/s.
     udp_gbps: f64,
-    /// The highest such rate that the link allows.
+    /// The highest such rate that the link allows for frames of `load.udp_bytes`; not for those of a capture.
     udp_limit_gbps: f64,
     /// Frames in both directions.
     frames_per_second: f64,
@@ -76,19 +76,22 @@ fn buckets(outcome: &Outcome, histogram: &Histogram) -> Vec<(f64, u64)> {
     histogram.rows().map(|(value, count)| (value as f64 / units, count)).collect()
 }
 
-pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
+/// The counters as text. The limit of the link is that of generated frames, so a capture has none.
+pub(super) fn text(outcome: &Outcome, is_capture: bool, style: &Style) -> String {
     let d = &outcome.window.devices;
-    let limit = outcome.udp_limit_gbps();
+    let (udp, limit) = (outcome.udp_gbps(), outcome.udp_limit_gbps());
+    let of = match is_capture {
+        true => String::new(),
+        false => format!(" of {limit:.3} ({:.2} %)", 100.0 * udp / limit.max(1e-9)),
+    };
     let mut text = format!(
         "{} of {} MHz, {}, {} Gb/s link; {:.3} ms measured\n\
-         UDP {:.3} Gb/s of {limit:.3} ({:.2} %), {:.3} M frames/s\n\n",
+         UDP {udp:.3} Gb/s{of}, {:.3} M frames/s\n\n",
         num::count(outcome.config.chip.cores.into(), "core", "cores"),
         outcome.config.chip.mhz,
         num::count(outcome.config.chip.banks.into(), "bank", "banks"),
         outcome.config.mac.link_gbps,
         outcome.seconds() * 1e3,
-        outcome.udp_gbps(),
-        100.0 * outcome.udp_gbps() / limit.max(1e-9),
         outcome.frames_per_second() / 1e6,
     );
     text += &frames(outcome).to_text(style);

@@ -43,6 +43,9 @@ impl MachineArgs {
     }
 
     pub(super) fn config(&self) -> Result<Config, Stop> {
+        // This firmware supports no other number of cores.
+        let one_core =
+            Builtin::find(&self.firmware) == Some(Builtin::Ideal) && !self.has_key("chip.cores")?;
         let mut config = match &self.config {
             None => Config::default(),
             Some(path) => {
@@ -59,6 +62,9 @@ impl MachineArgs {
                 })?
             }
         };
+        if one_core {
+            config.chip.cores = 1;
+        }
         for set in &self.sets {
             config.set(set).map_err(|error| bad_input(format!("--set: {error}")))?;
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use flowyard_nicsim::Fast;
 use flowyard_nicsim::engine::Parts;
-use flowyard_nicsim::run::{Outcome, image, run as simulate};
+use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::sweep::parallel;
 use flowyard_report::{Cell, Column, Table};
 use schemars::JsonSchema;
@@ -110,13 +110,24 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     });
     drop(bar);
     let mut points = Vec::new();
+    let mut wrong = Ok(());
     for (settings, outcome) in settings.into_iter().zip(runs) {
-        let outcome = outcome.map_err(|error| {
-            Stop::Failed(anyhow::Error::from(error).context(settings.join(" ")))
-        })?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(RunError::Build(error)) => {
+                return Err(bad_input(format!("{}: {error}", settings.join(" "))));
+            }
+            Err(error) => return Err(failed(error, &settings)),
+        };
+        wrong = wrong.and(outcome.verdict().map_err(|error| failed(error, &settings)));
         points.push(point(settings, &outcome));
     }
-    print(points, args)
+    print(points, args)?;
+    wrong
+}
+
+fn failed(error: RunError, settings: &[String]) -> Stop {
+    Stop::Failed(anyhow::Error::from(error).context(settings.join(" ")))
 }
 
 fn point(settings: Vec<String>, outcome: &Outcome) -> Point {

@@ -12,6 +12,9 @@ flowyard_testkit::tests! {
     captures_arrive_and_what_is_sent_can_be_captured,
     documents_fit_their_schemas,
     bad_input_is_named,
+    what_does_not_fit_is_refused,
+    a_long_capture_names_the_speed_that_fits,
+    the_ideal_firmware_has_one_core,
 }
 
 fn text(output: &std::process::Output) -> String {
@@ -157,4 +160,56 @@ fn bad_input_is_named() {
             assert!(line.contains(part), "'{part}' is not in: {line}");
         }
     }
+}
+
+/// Keys that have no effect, or with which the run would not end.
+fn what_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("accesses.fynt");
+    let trace = path.to_str().unwrap();
+    for (args, part) in [
+        (
+            &["run", "--pcap-in", "captures/yard.pcap", "--set", "load.receive=false"][..],
+            "load.receive = false",
+        ),
+        (&["run", "--set", "firmware.steer=1"], "firmware.steer: this firmware does not steer"),
+        (
+            &["run", "--firmware", "steer", "--set", "firmware.filters=4"],
+            "set firmware.steer to 2 or 3",
+        ),
+        (&["trace", "--output", trace, "--set", "host.queues=2"], "host.queues"),
+        (&["sweep", "--firmware", "ideal", "--vary", "chip.cores=1,2"], "chip.cores=1"),
+    ] {
+        let line = refused(&nic(args));
+        assert!(line.contains(part), "'{part}' is not in: {line}");
+    }
+}
+
+/// The capture has two frames, 20 seconds apart.
+fn a_long_capture_names_the_speed_that_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.pcap");
+    let word = |value: u32| value.to_le_bytes();
+    let mut bytes = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1].map(word).concat();
+    for seconds in [0, 20] {
+        bytes.extend([seconds, 0, 60, 60].map(word).concat());
+        bytes.extend([2; 60]);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let name = path.to_str().unwrap();
+    let line = refused(&nic(&["run", "--pcap-in", name, "--speed", "1"]));
+    for part in ["--speed", "long.pcap takes 20.0 s", "at most 10 s", "--speed 2.001 or more"] {
+        assert!(line.contains(part), "'{part}' is not in: {line}");
+    }
+    // Without a limit of the UDP rate, which is that of generated frames.
+    let said = text(&nic(&["run", "--pcap-in", name, "--set", "run.measure_us=300"]));
+    let udp = said.lines().find(|line| line.starts_with("UDP")).unwrap();
+    assert!(!udp.contains(" of ") && udp.contains("Gb/s, "), "{udp}");
+}
+
+fn the_ideal_firmware_has_one_core() {
+    let said = text(&nic(&[&["run", "--firmware", "ideal"][..], &SHORT].concat()));
+    assert!(said.starts_with("1 core of"), "{said}");
+    let line = refused(&nic(&["run", "--firmware", "ideal", "--set", "chip.cores=2"]));
+    assert!(line.contains("chip.cores=1"), "{line}");
 }

@@ -63,6 +63,14 @@ pub enum FigureError {
     /// The model refused its setup.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The machine of a profile has too few processors.
+    #[error("profile '{profile}': the figure needs a machine with {needs}")]
+    Machine {
+        /// The name of the profile.
+        profile: String,
+        /// What the machine must have.
+        needs: &'static str,
+    },
     /// A defect of a model: a frame or request was lost without being counted.
     #[error("the counters of a run do not balance; this is a defect of flowyard")]
     Unbalanced,

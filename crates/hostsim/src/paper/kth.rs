@@ -165,7 +165,11 @@ pub(super) fn multicore(context: &Context, _: &Spec) -> Result<Made, FigureError
     let profile = context.profile("kth")?;
     let switch = Switch::of(&profile)?;
     let machine = profile.machine;
-    let cores = usize::from(machine.cores);
+    let cores = machine.all_cores();
+    if machine.threads < 2 {
+        let needs = "2 threads in each core";
+        return Err(FigureError::Machine { profile: profile.name, needs });
+    }
     let mut made = Made::default();
     let mut plot = Plot::new(
         "Cores, without and with hyper-threading",
@@ -186,18 +190,18 @@ pub(super) fn multicore(context: &Context, _: &Spec) -> Result<Made, FigureError
             }
             let mut bars = Vec::new();
             for busy in 1..=cores {
-                let ways = if hyper { 2 * busy } else { busy };
+                let ways = f64::from(if hyper { 2 * busy } else { busy });
                 let mut rings = vec![Vec::new(); usize::from(machine.cpus())];
                 for core in 0..busy {
-                    rings[core].push(line / ways as f64);
-                    if hyper {
-                        rings[core + cores].push(line / ways as f64);
+                    let sibling = machine.sibling(core).filter(|_| hyper);
+                    for cpu in std::iter::once(core).chain(sibling) {
+                        rings[usize::from(cpu)].push(line / ways);
                     }
                 }
                 let other = |cpu: usize| machine.sibling(cpu as u16).map(usize::from);
                 let pps = machine_pps(&rings, &[cost], switch.share, other, 0.2) / 1e3;
                 let threads = if hyper { "with" } else { "without" };
-                let cores = num::count(busy as u64, "core", "cores");
+                let cores = num::count(busy.into(), "core", "cores");
                 made.push(format!("{name}, {cores}, {threads} hyper-threading"), pps);
                 bars.push(pps);
             }

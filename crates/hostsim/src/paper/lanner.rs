@@ -61,6 +61,10 @@ impl Platform {
 
 pub(super) fn gigabit(context: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = context.profile("lanner")?;
+    if profile.machine.cpus() < 4 {
+        let needs = "at least 4 processors";
+        return Err(FigureError::Machine { profile: profile.name, needs });
+    }
     let platforms = platforms(&profile)?;
     let mut made = Made::default();
     let mut plots = Vec::new();

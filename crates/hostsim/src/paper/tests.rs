@@ -118,4 +118,53 @@ fn most_of_the_gain_of_atr_is_the_number_of_its_queues() {
         let share = ours(&figure, &row);
         assert!((65.0..90.0).contains(&share), "{row}: {share}");
     }
+    let note = figure.notes.iter().find(|note| note.starts_with("Controls")).unwrap();
+    assert!(note.contains("ATR has 32 queues here, the ConnectX-3 has 8"), "{note}");
+    assert!(note.contains("most of the gain in responses is the number of queues"), "{note}");
+}
+
+/// On a machine with as many processors as RSS has queues, the controls equal the cases, and nothing is concluded.
+#[test]
+fn without_more_queues_nothing_is_concluded_from_the_controls() {
+    let figure = figure_on("fdir-memcached", "rose-city", [1, 4, 2]).unwrap();
+    let note = figure.notes.iter().find(|note| note.starts_with("Controls")).unwrap();
+    assert!(note.contains("ATR has 8 queues here, the ConnectX-3 has 8"), "{note}");
+    assert!(!note.contains("most of the gain"), "{note}");
+}
+
+/// The figure `name` with another machine in the profile `of`: its sockets, cores and threads.
+fn figure_on(name: &str, of: &str, machine: [u16; 3]) -> Result<Exhibit, FigureError> {
+    let mut profile = crate::profile::Profile::named(of).unwrap();
+    let [sockets, cores, threads] = machine;
+    profile.machine = crate::machine::Machine { sockets, cores, threads };
+    make(name, &Context { given: vec![profile], ..Context::default() }).unwrap()
+}
+
+/// A profile that a user gives may have any machine: a figure uses all of its cores, or says what it needs.
+#[test]
+fn figures_accept_every_machine_or_say_what_they_need() {
+    let four = figure_on("kth-multicore", "kth", [1, 4, 2]).unwrap();
+    let two_sockets = figure_on("kth-multicore", "kth", [2, 2, 2]).unwrap();
+    for (a, b) in four.rows.iter().zip(&two_sockets.rows) {
+        assert_eq!((&a.name, a.ours), (&b.name, b.ours));
+    }
+    let eight = figure_on("kth-multicore", "kth", [2, 4, 2]).unwrap();
+    let rate =
+        |cores: &str| ours(&eight, &format!("port-mapping, {cores}, without hyper-threading"));
+    assert!((rate("8 cores") / rate("1 core") - 8.0).abs() < 0.01);
+    for (name, of, machine, needs) in [
+        ("kth-multicore", "kth", [1, 4, 1], "2 threads in each core"),
+        ("kth-multicore", "kth", [2, 4, 1], "2 threads in each core"),
+        ("lanner-gigabit", "lanner", [1, 2, 1], "at least 4 processors"),
+    ] {
+        let error = figure_on(name, of, machine).unwrap_err().to_string();
+        assert!(error.contains(of) && error.contains(needs), "{name}: {error}");
+    }
+    for machine in [[1, 1, 1], [1, 1, 2], [2, 1, 1], [2, 128, 2]] {
+        for (name, of) in
+            [("kth-multicore", "kth"), ("lanner-gigabit", "lanner"), ("lanner-10g", "lanner")]
+        {
+            let _ = figure_on(name, of, machine); // no panic
+        }
+    }
 }

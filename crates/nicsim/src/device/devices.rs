@@ -162,14 +162,16 @@ impl Devices {
         let mut all = self.timeline.take().unwrap_or_default();
         let frames = [(What::Received, &mut self.received), (What::Sent, &mut self.host.sent)];
         for (what, journey) in frames {
-            for (number, (from, until)) in journey.log.take().into_iter().flatten().enumerate() {
-                all.push(Happened { from, until, what, number: number as u64, bytes: 0 });
+            for (number, from, until) in journey.log.take().into_iter().flatten() {
+                all.push(Happened { from, until, what, number, bytes: 0 });
             }
         }
         for (what, dma) in [(What::DmaRead, &mut self.drd), (What::DmaWrite, &mut self.dwr)] {
-            for (number, done) in dma.log.take().into_iter().flatten().enumerate() {
-                let (from, until, bytes) = done;
-                all.push(Happened { from, until, what, number: number as u64, bytes });
+            let log = dma.log.take().unwrap_or_default();
+            // The DMAs of the log are the last ones that are done.
+            let first = u64::from(dma.done).saturating_sub(log.len() as u64);
+            for (number, (from, until, bytes)) in (first..).zip(log) {
+                all.push(Happened { from, until, what, number, bytes });
             }
         }
         all
@@ -300,9 +302,7 @@ impl Devices {
                 break;
             }
             let start = self.mtx.link_free.max(since);
-            let tag = if frame.flags & TX_VLAN != 0 { 4 } else { 0 };
-            let bytes = self.preamble + (frame.len + tag).max(60) + FCS_BYTES;
-            let end = start + u64::from(bytes) * self.byte;
+            let end = start + u64::from(self.preamble + frame.wire_len()) * self.byte;
             self.mtx.sending = Some(end);
             self.mtx.link_free = end + u64::from(self.gap_bytes) * self.byte;
             if end > time {
@@ -342,9 +342,8 @@ impl Devices {
                 bytes.splice(12..12, [0x81, 0x00, high, low]);
             }
             let number = self.host.sent.counters.delivered;
-            let on_link = self.preamble + frame.len + FCS_BYTES;
-            let began = end.saturating_sub(u64::from(on_link) * self.byte);
-            self.happened(began, end, What::LinkOut, number, frame.len + FCS_BYTES);
+            let began = end.saturating_sub(u64::from(self.preamble + frame.wire_len()) * self.byte);
+            self.happened(began, end, What::LinkOut, number, frame.wire_len());
             self.host.sent.arrive(&bytes, end, false, false);
             if let Some(kept) = &mut self.departures {
                 kept.push((end, bytes.clone()));
@@ -383,5 +382,10 @@ impl Devices {
     /// Frames held on their way to the link and to the host.
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.host.sent.held(), self.received.held())
+    }
+
+    /// Whether the network sends frames and the firmware has started the receiver.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.source.is_running() && self.mrx.is_started()
     }
 }

@@ -103,7 +103,7 @@ impl Host {
     /// The parameters of the firmware: the words from [`hw::BOOT`] on.
     pub(crate) fn boot(&self, config: &Config) -> [u32; 16] {
         let f = &config.firmware;
-        let per_us = (config.chip.mhz.hz() / 1e6) as u32;
+        let per_us = config.chip.mhz.hz() / 1e6;
         [
             config.chip.cores,
             f.bundle,
@@ -115,7 +115,7 @@ impl Host {
             self.return_mask,
             STATUS,
             f.send_coalesce,
-            f.interrupt_us * per_us,
+            (f64::from(f.interrupt_us) * per_us).round() as u32,
             self.queues,
             f.steer,
             f.filters,

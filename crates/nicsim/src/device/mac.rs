@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::net::{Frames, RxFrame};
+use super::net::{FCS_BYTES, Frames, RxFrame, TAG_BYTES};
 use super::port::{Port, Purpose, Ring};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
 
@@ -28,6 +28,14 @@ pub(crate) struct TxFrame {
     pub(crate) len: u32,
     pub(crate) flags: u32,
     pub(crate) vlan: u32,
+}
+
+impl TxFrame {
+    /// Bytes of the frame on the link: with its tag and padding, and its check sequence.
+    pub(crate) fn wire_len(&self) -> u32 {
+        let tag = if self.flags & TX_VLAN != 0 { TAG_BYTES } else { 0 };
+        (self.len + tag).max(60) + FCS_BYTES
+    }
 }
 
 #[derive(Clone, Debug, Default)]

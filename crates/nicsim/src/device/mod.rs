@@ -24,6 +24,6 @@ mod timeline;
 pub(crate) use devices::{ASSISTS, Devices, Domain};
 pub use devices::{Departure, DeviceCounters};
 pub use histogram::Histogram;
-pub use net::{Arrival, FCS_BYTES, FrameCounters, HEADER_BYTES};
+pub use net::{Arrival, FCS_BYTES, FrameCounters, HEADER_BYTES, TAG_BYTES};
 pub use sdram::SdramCounters;
 pub use timeline::{Happened, What};

@@ -15,6 +15,8 @@ use crate::time::Base;
 
 /// Bytes of Ethernet, IPv4 and UDP headers: the first region of a sent frame (paper, section 4).
 pub const HEADER_BYTES: u32 = 42;
+/// Bytes of a VLAN tag.
+pub const TAG_BYTES: u32 = 4;
 /// Bytes of the frame check sequence, whose value is not computed.
 pub const FCS_BYTES: u32 = 4;
 
@@ -63,21 +65,35 @@ pub(crate) struct Passport {
     len: u32,
     digest: u64,
     flow: u32,
+    /// Its number in its direction, from 0.
+    number: u64,
     since: u64,
     damaged: bool,
 }
 
-/// A digest of the first and last 64 bytes.
+/// A digest of all bytes, in two lanes, because each multiplication waits for the one before.
 fn digest(bytes: &[u8]) -> u64 {
-    let mut sum = 0xcbf2_9ce4_8422_2325u64;
-    let tail = bytes.len().saturating_sub(64).max(bytes.len().min(64));
-    for part in [&bytes[..bytes.len().min(64)], &bytes[tail..]] {
-        for chunk in part.chunks(8) {
-            let word = chunk.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-            sum = (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
-        }
+    let mix =
+        |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let (pairs, single) = words.as_chunks::<2>();
+    let (mut even, mut odd) = (0xcbf2_9ce4_8422_2325u64, 0x8422_2325_cbf2_9ce4u64);
+    for &[first, second] in pairs {
+        even = mix(even, u64::from_le_bytes(first));
+        odd = mix(odd, u64::from_le_bytes(second));
     }
-    sum
+    for &word in single {
+        even = mix(even, u64::from_le_bytes(word));
+    }
+    for &byte in rest {
+        odd = mix(odd, byte.into());
+    }
+    mix(even, odd)
+}
+
+/// Bytes of the VLAN tag of a frame: 4, or 0 without one.
+fn tag_bytes(frame: &[u8]) -> u32 {
+    if frame.get(12..14) == Some(&[0x81, 0x00]) { TAG_BYTES } else { 0 }
 }
 
 /// A hash of addresses and ports, which identifies the flow for the check of its order.
@@ -92,8 +108,8 @@ pub(crate) struct Journey {
     held: VecDeque<Passport>,
     pub(crate) counters: FrameCounters,
     pub(crate) latency: Histogram,
-    /// For a timeline: when the frames that arrived last entered and arrived.
-    pub(crate) log: Option<Vec<(u64, u64)>>,
+    /// For a timeline: the frames that arrived last, by number, and when they entered and arrived.
+    pub(crate) log: Option<Vec<(u64, u64, u64)>>,
 }
 
 /// The counters of the frames of one direction.
@@ -122,7 +138,8 @@ pub struct FrameCounters {
 impl Journey {
     pub(crate) fn enter(&mut self, bytes: &[u8], since: u64, damaged: bool) {
         let (digest, flow) = (digest(bytes), flow_of(bytes));
-        self.held.push_back(Passport { len: bytes.len() as u32, digest, flow, since, damaged });
+        let (len, number) = (bytes.len() as u32, self.counters.entered);
+        self.held.push_back(Passport { len, digest, flow, number, since, damaged });
         self.counters.entered += 1;
     }
 
@@ -147,7 +164,8 @@ impl Journey {
         if marked {
             self.counters.damaged += 1;
         } else {
-            self.counters.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
+            let headers = HEADER_BYTES + tag_bytes(bytes);
+            self.counters.payload_bytes += (bytes.len() as u64).saturating_sub(headers.into());
         }
         let (digest, len) = (digest(bytes), bytes.len() as u32);
         let same = |passport: &Passport| passport.digest == digest && passport.len == len;
@@ -170,7 +188,7 @@ impl Journey {
             let latency = now.saturating_sub(passport.since);
             self.latency.add(latency);
             if let Some(log) = &mut self.log {
-                log.push((passport.since, now));
+                log.push((passport.number, passport.since, now));
             }
             self.counters.latency_sum += latency;
             self.counters.latency_max = self.counters.latency_max.max(latency);
@@ -238,6 +256,11 @@ impl Source {
         }
     }
 
+    /// Whether the source was started.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running
+    }
+
     /// The time at which the last bit of the next frame arrives; `u64::MAX` is never.
     pub(crate) fn due(&self) -> u64 {
         self.end
@@ -250,7 +273,7 @@ impl Source {
                 .map(|(_, bytes)| (bytes.len() as u32).max(60) + FCS_BYTES),
             None => {
                 let size = self.sizes[(self.number % self.sizes.len() as u64) as usize];
-                let tag = if self.vlan == 0 { 0 } else { 4 };
+                let tag = if self.vlan == 0 { 0 } else { TAG_BYTES };
                 Some(HEADER_BYTES + size + FCS_BYTES + tag)
             }
         }
@@ -292,13 +315,11 @@ impl Source {
         let stamp = (self.end / self.ns) as u32;
         let damaged =
             self.damage_every > 0 && self.number % self.damage_every == self.damage_every - 1;
-        if damaged {
-            // One bit of the first payload byte, which no header check can find.
-            let at = (HEADER_BYTES as usize).min(buffer.len() - 1);
-            buffer[at] ^= 1;
-        }
         let (mut flags, vlan) = inspect(&mut buffer);
         if damaged {
+            // One bit of the first payload byte of a generated frame, which no header check can find.
+            let at = (HEADER_BYTES as usize).min(buffer.len() - 1);
+            buffer[at] ^= 1;
             flags |= flag::CRC; // the check sequence itself is not computed
         }
         let total = u64::from(self.overhead + len) * self.byte;
@@ -361,4 +382,62 @@ pub(crate) fn write_frame(into: &mut Vec<u8>, size: u32, flow: u32, number: u64,
     into.extend_from_slice(&number.to_le_bytes());
     into.resize(begin + (HEADER_BYTES + size) as usize - 8, number as u8);
     into.extend_from_slice(&(!number).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(vlan: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, 1472, 3, 77, 0xc0);
+        if vlan {
+            bytes.splice(12..12, [0x81, 0x00, 0, 5]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_change_of_any_byte_is_an_error() {
+        let sent = frame(false);
+        for at in 0..sent.len() {
+            let mut arrived = sent.clone();
+            arrived[at] ^= 1;
+            assert_ne!(digest(&sent), digest(&arrived), "byte {at}");
+        }
+        let mut journey = Journey::default();
+        journey.enter(&sent, 0, false);
+        let mut arrived = sent.clone();
+        arrived[700] ^= 0x10;
+        journey.arrive(&arrived, 9, false, false);
+        assert_eq!(journey.counters.errors, 1);
+    }
+
+    #[test]
+    fn a_vlan_tag_is_not_payload() {
+        for vlan in [false, true] {
+            let mut journey = Journey::default();
+            journey.enter(&frame(vlan), 0, false);
+            journey.arrive(&frame(vlan), 9, false, false);
+            assert_eq!((journey.counters.payload_bytes, journey.counters.errors), (1472, 0));
+        }
+    }
+
+    /// The damage is in the first byte of the payload, with and without a tag.
+    #[test]
+    fn the_payload_of_a_damaged_frame_is_damaged() {
+        for vlan in [0, 5] {
+            let mut config = Config::default();
+            (config.load.damage_every, config.load.vlan) = (1, vlan);
+            let mut source = Source::new(&config, config.base().unwrap(), None);
+            source.start(0);
+            let damaged = source.next(Vec::new(), 0);
+            config.load.damage_every = 0;
+            let mut source = Source::new(&config, config.base().unwrap(), None);
+            source.start(0);
+            let whole = source.next(Vec::new(), 0);
+            let changed = damaged.buffer.iter().zip(&whole.buffer).position(|(a, b)| a != b);
+            assert_eq!(changed, Some(HEADER_BYTES as usize), "tag {vlan}");
+        }
+    }
 }

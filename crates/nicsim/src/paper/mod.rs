@@ -2,7 +2,7 @@
 //!
 //! The paper's numbers and the accepted ranges are in `figures/nic-*.toml` (see
 //! [`flowyard_report::exhibit`]). Where the paper contradicts itself, the notes in those files say so (see
-//! also docs/nic.md, "Where the paper disagrees with itself"). No constant of the model is fitted.
+//! also docs/nic.md, "Inconsistencies in the paper"). No constant of the model is fitted.
 
 mod figures;
 mod study;

@@ -47,7 +47,10 @@ impl Study<'_> {
         Job { firmware, config }
     }
 
+    /// The outcomes of the jobs. A run with wrong frames is an error.
     pub(super) fn run(&self, jobs: &[Job]) -> Result<Vec<Outcome>, RunError> {
-        sweep(jobs, self.threads, self.progress)
+        let outcomes = sweep(jobs, self.threads, self.progress)?;
+        outcomes.iter().try_for_each(Outcome::verdict)?;
+        Ok(outcomes)
     }
 }

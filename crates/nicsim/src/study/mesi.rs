@@ -1,8 +1,8 @@
 //! Coherent caches instead of a scratchpad: HPCA 2005, section 2.3, Figure 3.
 //!
-//! There are eight caches, fully associative, with least-recently-used replacement, 16-byte lines,
-//! write-allocate, and MESI: six for the cores, one for both DMA assists, one for both MAC assists (the
-//! paper's simulator supported no more). The trace has the accesses in the order in which the banks performed
+//! The caches are fully associative, with least-recently-used replacement, 16-byte lines, write-allocate, and
+//! MESI: one for each core, one for both DMA assists, one for both MAC assists (eight for the six cores of the
+//! paper, whose simulator supported no more). The trace has the accesses in the order in which the banks performed
 //! them. An access to a line that is present is a hit; a store to a shared line is a hit and an upgrade.
 
 use crate::elf::Image;
@@ -10,6 +10,8 @@ use crate::engine::Access;
 use crate::isa::Op;
 use crate::memory::{SCRATCHPAD_BASE, hw};
 
+/// The caches of sixteen cores, of the DMA assists, and of the MAC assists. Those of absent cores stay empty.
+const CACHES: usize = 18;
 /// Bytes of a line.
 pub const LINE_BYTES: u32 = 16;
 
@@ -78,9 +80,9 @@ impl Filter {
             })
             .map(|access| {
                 let cache = match access.who {
-                    16 | 17 => 6,
-                    18.. => 7,
-                    core => core % 6,
+                    16 | 17 => 16,
+                    18.. => 17,
+                    core => core,
                 };
                 let reads = matches!(
                     access.request.op,
@@ -112,11 +114,11 @@ enum State {
     Shared,
 }
 
-/// Simulates the accesses with eight caches of `bytes` each.
+/// Simulates the accesses with caches of `bytes` each.
 pub fn simulate(accesses: &[(usize, u32, bool)], bytes: u32) -> Result {
     let lines = (bytes / LINE_BYTES).max(1) as usize;
     // The most recently used line is first.
-    let mut caches: [Vec<(u32, State)>; 8] = Default::default();
+    let mut caches: [Vec<(u32, State)>; CACHES] = Default::default();
     let mut result = Result::default();
     for &(who, line, writes) in accesses {
         result.accesses += 1;
@@ -152,12 +154,26 @@ pub fn simulate(accesses: &[(usize, u32, bool)], bytes: u32) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Request;
 
     #[test]
     fn a_line_moves_between_two_writers() {
         // Cache 0 writes, 1 reads, 0 writes again: that is a hit in 0 and invalidates the line in 1.
         let result = simulate(&[(0, 5, true), (1, 5, false), (0, 5, true), (1, 5, false)], 64);
         assert_eq!(result, Result { accesses: 4, hits: 1, writes: 2, invalidating: 1 });
+    }
+
+    #[test]
+    fn every_core_and_pair_of_assists_has_its_own_cache() {
+        let request = Request { op: Op::Lw, addr: SCRATCHPAD_BASE, value: 0 };
+        let access = |who| Access { cycle: 0, who, request, result: 0 };
+        let trace: Vec<Access> = (0..20).map(access).collect();
+        let kept = Filter::All.keep(&Image::default(), &trace);
+        let caches: std::collections::BTreeSet<usize> =
+            kept.iter().map(|&(cache, ..)| cache).collect();
+        assert_eq!(caches.len(), CACHES);
+        // Each of the first 18 requesters misses once; the second assist of each pair hits.
+        assert_eq!(simulate(&kept, 64).hits, 2);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Damaged frames, refused buffers, latency histograms, timelines, and captures that run to their end.
 
+use std::collections::BTreeSet;
+
 use flowyard_nicsim::config::Config;
 use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::firmware::Builtin;
-use flowyard_nicsim::run::{builtin, image, run};
+use flowyard_nicsim::run::{RunError, builtin, image, run};
 use flowyard_nicsim::{Fast, Reference};
 
 fn config(sets: &[&str]) -> Config {
@@ -86,6 +88,16 @@ fn a_timeline_is_a_trace() {
     {
         assert!(events.iter().any(|event| event["name"] == name), "no {name}");
     }
+    // A received frame has the same number on the link and on its way to the host.
+    let numbers = |name: &str, pid: u64| -> BTreeSet<u64> {
+        let these = events.iter().filter(|event| event["name"] == name && event["pid"] == pid);
+        these
+            .filter(|event| event["tid"] == 0 && event["ph"] != "e")
+            .map(|event| event["args"]["number"].as_u64().unwrap())
+            .collect()
+    };
+    let (link, host) = (numbers("frame", 3), numbers("frame to host", 4));
+    assert!(host.intersection(&link).count() > 10, "{link:?} {host:?}");
     let locks = events.iter().filter(|event| event["pid"] == 2 && event["ph"] == "X").count();
     assert!(locks > 100, "{locks} held locks");
     // Recording changes nothing.
@@ -110,4 +122,47 @@ fn a_capture_runs_to_its_end() {
     let whole = run::<Fast>(Parts { to_the_end: true, ..parts }).unwrap();
     assert_eq!((whole.end.devices.received.delivered, whole.errors()), (50, 0));
     assert_eq!(whole.end.held.1, 0);
+}
+
+/// Firmware that never starts the receiver: the run ends with an error instead of waiting for the frames.
+#[test]
+fn a_capture_that_cannot_arrive_ends_the_run() {
+    let config = config(&["run.measure_us=100", "load.send=false"]);
+    let mut image = image(&config, Builtin::Rmw.elf()).unwrap();
+    image.text = vec![0x1000_ffff, 0]; // an endless loop: beq $0, $0, -1
+    image.entry = 0;
+    let arrivals = Some(vec![(0, vec![0x02; 200])]);
+    let parts = Parts { config, image, arrivals, to_the_end: true, ..Parts::default() };
+    assert_eq!(run::<Fast>(parts.clone()).unwrap_err(), RunError::Deaf);
+    assert_eq!(run::<Reference>(parts.clone()).unwrap_err(), RunError::Deaf);
+    let mut parts =
+        Parts { image: self::image(&parts.config, Builtin::Rmw.elf()).unwrap(), ..parts };
+    parts.config.load.receive = false;
+    let error = run::<Fast>(parts).unwrap_err().to_string();
+    assert!(error.contains("load.receive = false"), "{error}");
+}
+
+/// Firmware `ideal` has no locks.
+#[test]
+fn the_ideal_firmware_runs_on_one_core_only() {
+    let error = builtin::<Fast>(&config(&[]), Builtin::Ideal).unwrap_err().to_string();
+    assert!(error.contains("chip.cores=1"), "{error}");
+    let outcome = builtin::<Fast>(&config(&["chip.cores=1"]), Builtin::Ideal).unwrap();
+    assert!(outcome.errors() == 0 && outcome.verdict().is_ok());
+    let mut wrong = outcome;
+    wrong.end.devices.sent.errors = 2;
+    assert_eq!(wrong.verdict(), Err(RunError::Frames(2)));
+}
+
+/// The rate of the payload and its limit do not count the tag as payload.
+#[test]
+fn a_vlan_tag_is_overhead() {
+    let share = |vlan: &str| {
+        let config = config(&[vlan, "chip.cores=8", "run.warmup_us=1000", "run.measure_us=5000"]);
+        let outcome = builtin::<Fast>(&config, Builtin::Rmw).unwrap();
+        (outcome.udp_gbps() / outcome.udp_limit_gbps(), outcome.udp_limit_gbps())
+    };
+    let (plain, tagged) = (share("load.vlan=0"), share("load.vlan=5"));
+    assert!((tagged.0 - plain.0).abs() < 0.001, "{plain:?} {tagged:?}");
+    assert!((tagged.1 / plain.1 - 1538.0 / 1542.0).abs() < 1e-9, "{plain:?} {tagged:?}");
 }

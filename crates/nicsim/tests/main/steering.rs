@@ -82,10 +82,15 @@ fn filters_precede_rss_and_cost_less() {
 
 #[test]
 fn an_option_that_a_firmware_does_not_support_is_refused() {
-    for (set, part) in [("host.queues=2", "--firmware steer"), ("firmware.filters=1", "steer")] {
+    for (firmware, set, part) in [
+        (Builtin::Rmw, "host.queues=2", "host.queues: this firmware supports one queue"),
+        (Builtin::Rmw, "firmware.filters=1", "firmware.filters: this firmware has no filters"),
+        (Builtin::Rmw, "firmware.steer=1", "firmware.steer: this firmware does not steer"),
+        (Builtin::Steer, "firmware.filters=1", "set firmware.steer to 2 or 3"),
+    ] {
         let mut config = Config::default();
         config.set(set).unwrap();
-        let error = builtin::<Fast>(&config, Builtin::Rmw).unwrap_err().to_string();
+        let error = builtin::<Fast>(&config, firmware).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
 }

@@ -92,7 +92,9 @@ impl Device {
     }
 
     fn has_room(&self, port: usize) -> bool {
-        let flying: usize = self.ports.iter().map(super::Port::in_flight).sum();
+        // The events of directed ports take no history entry.
+        let balanced = (0..self.ports.len()).filter(|&port| !self.is_directed(port));
+        let flying: usize = balanced.map(|port| self.ports[port].in_flight()).sum();
         let port = &self.ports[port];
         port.arrived.len() < self.limits.depth
             && port.in_flight() < self.limits.port_history

@@ -229,12 +229,44 @@ fn links_queues_and_ports_end() {
     let port = device.port().unwrap();
     (0..8).for_each(|queue| device.link(port, queue).unwrap());
     assert_eq!(device.link(port, 8), Err(Refused::Links));
-    (1..64).for_each(|port| assert_eq!(device.port(), Ok(port)));
+    // Directed queues and their ports do not count as load-balanced ones, in whichever order they are made.
+    (1..128).for_each(|port| assert_eq!(device.port(), Ok(port)));
     assert_eq!(device.port(), Err(Refused::Ports));
     let directed = device.queue(Schedule::Directed, 0).unwrap();
     device.link(1, directed).unwrap();
     assert_eq!(device.link(2, directed), Err(Refused::Directed));
+    assert_eq!(device.link(1, 0), Err(Refused::Directed), "no load-balanced queue as well");
+    assert_eq!(device.link(port, directed), Err(Refused::Directed));
     assert_eq!(device.link(2, 99), Err(Refused::Unknown));
+    (2..65).for_each(|port| device.link(port, 0).unwrap());
+    assert_eq!(device.link(65, 0), Err(Refused::Ports), "64 load-balanced ports have links");
+    for port in 65..128 {
+        let queue = device.queue(Schedule::Directed, 0).unwrap();
+        device.link(port, queue).unwrap();
+    }
+    assert_eq!(device.queue(Schedule::Directed, 0), Err(Refused::Queues));
+}
+
+/// Directed events are in flight: in their queue, as the result of an ordered queue, and at their port.
+#[test]
+fn directed_events_are_in_flight_and_take_no_history_entry() {
+    let limits = Limits { history: 3, ..Limits::DLB2 };
+    let (mut device, queues) = device(limits, &[Schedule::Ordered], 1);
+    (0..2).for_each(|number| device.enter(queues[0], event(number, 0), ALWAYS).unwrap());
+    device.schedule();
+    let held = device.dequeue(0, 2);
+    device.independent = true;
+    device.forward(0, held[1], queues[1]).unwrap();
+    assert_eq!(device.in_flight(), 2, "the result waits for the first event");
+    device.forward(0, held[0], queues[1]).unwrap();
+    assert_eq!(device.in_flight(), 2, "both are stored in the directed queue");
+    assert_eq!(device.enter(queues[0], event(9, 0), 2), Err(Limit::Threshold));
+    device.schedule();
+    assert_eq!(device.in_flight(), 2, "at the directed port");
+    (2..5).for_each(|number| device.enter(queues[0], event(number, 0), ALWAYS).unwrap());
+    assert_eq!(device.schedule(), 3, "the history list has three entries");
+    assert_eq!(consume(&mut device, 1).len(), 2);
+    assert_eq!(device.in_flight(), 3);
 }
 
 /// Low priorities get about one schedule in a hundred.
