@@ -314,11 +314,6 @@ FY_EXPORT int fy_port_stats(uint16_t port, struct fy_stats *out)
 	out->rx_errors = stats.ierrors;
 	out->tx_errors = stats.oerrors;
 	out->rx_no_buffer = stats.rx_nombuf;
-	for (int queue = 0; queue < 16 && queue < RTE_ETHDEV_QUEUE_STAT_CNTRS; queue++) {
-		out->queue_rx_frames[queue] = stats.q_ipackets[queue];
-		out->queue_tx_frames[queue] = stats.q_opackets[queue];
-		out->queue_errors[queue] = stats.q_errors[queue];
-	}
 	return 0;
 }
 

@@ -82,7 +82,7 @@ struct fy_bytes {
 };
 _Static_assert(sizeof(struct fy_bytes) == 16, "fy_bytes");
 
-/* Counters of a port. */
+/* Counters of a port. Those of each queue left struct rte_eth_stats in DPDK 25.11. */
 struct fy_stats {
 	uint64_t rx_frames;
 	uint64_t tx_frames;
@@ -92,11 +92,8 @@ struct fy_stats {
 	uint64_t rx_errors;
 	uint64_t tx_errors;
 	uint64_t rx_no_buffer;
-	uint64_t queue_rx_frames[16];
-	uint64_t queue_tx_frames[16];
-	uint64_t queue_errors[16];
 };
-_Static_assert(sizeof(struct fy_stats) == 448, "fy_stats");
+_Static_assert(sizeof(struct fy_stats) == 64, "fy_stats");
 
 struct fy_link {
 	uint32_t mbps;

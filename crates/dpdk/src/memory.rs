@@ -15,8 +15,8 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::eal::{Eal, c_text};
 use crate::{BURST, Error, sys};
@@ -49,6 +49,7 @@ pub struct External {
     /// The mbuf of each buffer.
     mbufs: Box<[*mut c_void]>,
     ledger: Box<[AtomicU8]>,
+    users: Users,
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -114,7 +115,8 @@ impl External {
         }
         let ledger = std::iter::repeat_with(|| AtomicU8::new(0)).take(frames).collect();
         let log2_buffer = buffer.trailing_zeros();
-        Ok(Self { pool, base, bytes, log2_buffer, mbufs, ledger, keep: Some(keep) })
+        let (users, keep) = (Users::default(), Some(keep));
+        Ok(Self { pool, base, bytes, log2_buffer, mbufs, ledger, users, keep })
     }
 
     /// The number of buffers in the pool of mbufs: those that no driver has at the moment.
@@ -193,6 +195,11 @@ impl External {
         self.mbufs.as_ptr()
     }
 
+    /// The ports whose devices the memory is mapped for.
+    pub(crate) const fn users(&self) -> &Users {
+        &self.users
+    }
+
     /// The start and the size of the memory.
     pub(crate) fn range(&self) -> (*mut u8, u64) {
         (self.base, self.bytes)
@@ -214,6 +221,29 @@ impl Drop for External {
 impl std::fmt::Debug for External {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "External({} buffers of {} bytes)", self.mbufs.len(), 1 << self.log2_buffer)
+    }
+}
+
+/// How many ports the memory is mapped for. It is unmapped with the last one.
+#[derive(Default)]
+pub(crate) struct Users(Mutex<usize>);
+
+impl Users {
+    /// Maps the memory for one more port. Returns the result of `map`; a negative one is an error, and the port is no user.
+    pub(crate) fn enter(&self, map: impl FnOnce() -> i32) -> i32 {
+        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = map();
+        *count += usize::from(result >= 0);
+        result
+    }
+
+    /// A port that is stopped no longer uses the memory. Calls `unmap` if it was the last one.
+    pub(crate) fn leave(&self, unmap: impl FnOnce()) {
+        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *count -= 1;
+        if *count == 0 {
+            unmap();
+        }
     }
 }
 
@@ -272,5 +302,26 @@ impl Drop for Copying {
             // SAFETY: no mbuf of the pool is in use.
             unsafe { sys::fy_pool_free(self.pool, std::ptr::null_mut(), 0) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Devices can share an address space: what is unmapped for one of them is unmapped for all.
+    #[test]
+    fn memory_is_unmapped_with_its_last_port_and_a_failed_port_is_no_user() {
+        let (users, unmapped) = (Users::default(), AtomicU64::new(0));
+        let leave = || users.leave(|| _ = unmapped.fetch_add(1, Ordering::Relaxed));
+        let count = || unmapped.load(Ordering::Relaxed);
+        assert_eq!((users.enter(|| 0), users.enter(|| 0), users.enter(|| -19)), (0, 0, -19));
+        leave();
+        assert_eq!(count(), 0);
+        leave();
+        assert_eq!(count(), 1);
+        assert_eq!(users.enter(|| 0), 0, "it is mapped again");
+        leave();
+        assert_eq!(count(), 2);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::eal::{Eal, c_text, name_of};
 use crate::error::text_of;
-use crate::memory::Buffers;
+use crate::memory::{Buffers, External};
 use crate::queue::Queue;
 use crate::{Error, sys};
 
@@ -74,8 +74,6 @@ pub struct Stats {
     pub errors: (u64, u64),
     /// How often there was no buffer to receive into.
     pub no_buffer: u64,
-    /// By queue, of the first 16: frames received and transmitted, as far as the driver counts them.
-    pub by_queue: Vec<(u64, u64)>,
 }
 
 /// How frames are distributed to queues.
@@ -94,8 +92,7 @@ pub struct Port {
     device: String,
     info: Info,
     buffers: Buffers,
-    queues: u16,
-    has_dma: bool,
+    mapping: Option<Mapping>,
     /// Held while a rule of the port is made or removed, and while the last queue closes the port.
     gate: Arc<Mutex<()>>,
 }
@@ -111,6 +108,54 @@ impl Drop for Found {
     fn drop(&mut self) {
         // SAFETY: the port's number is valid, and nothing uses it any more.
         unsafe { sys::fy_port_remove(self.number) };
+    }
+}
+
+/// External memory that the device of a port may address. When this is dropped, the port is stopped. The memory is unmapped
+/// with the last port that it was mapped for, because devices can share one address space (a VFIO container).
+#[derive(Debug)]
+struct Mapping {
+    number: u16,
+    memory: Arc<External>,
+}
+
+impl Mapping {
+    /// Lets the device of port `number`, which has not been started, address external memory, if it addresses memory itself.
+    fn new(
+        number: u16,
+        (name, info): (&str, &Info),
+        buffers: &Buffers,
+    ) -> Result<Option<Self>, Error> {
+        let Buffers::External(memory) = buffers else { return Ok(None) };
+        if info.bus == "vdev" {
+            return Ok(None);
+        }
+        let (base, bytes) = memory.range();
+        // SAFETY: the memory is registered, and unmapped before it is freed.
+        let map = || unsafe { sys::fy_port_dma(number, base.cast(), bytes) };
+        let result = memory.users().enter(map);
+        if result < 0 {
+            let fix = "write memory = \"copy\" for this port";
+            return Err(Error::code(
+                &format!("mapping the yard's memory for '{name}'"),
+                result,
+                fix,
+            ));
+        }
+        Ok(Some(Self { number, memory: Arc::clone(memory) }))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the port exists. It is stopped first, so that its device does not use the memory; so are those of all other
+        // ports that are no longer users.
+        unsafe { sys::fy_port_stop(self.number) };
+        let (base, bytes) = self.memory.range();
+        // SAFETY: the port exists, and no device uses the memory.
+        self.memory
+            .users()
+            .leave(|| unsafe { sys::fy_port_undma(self.number, base.cast(), bytes) });
     }
 }
 
@@ -185,6 +230,8 @@ impl Port {
             tx_frames: settings.tx_frames.into(),
             mtu: settings.mtu.into(),
         };
+        // Before the port is started: its device reads and writes the memory from then on.
+        let mapping = Mapping::new(number, (&name, &found.info), &buffers)?;
         // SAFETY: the pool of the buffers exists; it lives longer than the port.
         let result = unsafe { sys::fy_port_open(number, &raw, buffers.pool()) };
         if result < 0 {
@@ -195,39 +242,9 @@ impl Port {
         found.info = Info::of(number)?; // some drivers know more of an open port
         let info = found.info.clone();
         std::mem::forget(found);
-        let mut port = Self {
-            number,
-            device: name,
-            info,
-            buffers,
-            queues: settings.queues,
-            has_dma: false,
-            gate: Arc::default(),
-        };
-        port.map()?;
-        let port = Arc::new(port);
+        let gate = Arc::default();
+        let port = Arc::new(Self { number, device: name, info, buffers, mapping, gate });
         Ok((0..settings.queues).map(|at| Queue::new(Arc::clone(&port), at)).collect())
-    }
-
-    /// Lets a device that addresses memory itself use external memory.
-    fn map(&mut self) -> Result<(), Error> {
-        let Buffers::External(memory) = &self.buffers else { return Ok(()) };
-        if self.info.bus == "vdev" {
-            return Ok(());
-        }
-        let (base, bytes) = memory.range();
-        // SAFETY: the memory is registered, and unmapped before it is freed.
-        let result = unsafe { sys::fy_port_dma(self.number, base.cast(), bytes) };
-        if result < 0 {
-            let fix = "write memory = \"copy\" for this port";
-            return Err(Error::code(
-                &format!("mapping the yard's memory for '{}'", self.device),
-                result,
-                fix,
-            ));
-        }
-        self.has_dma = true;
-        Ok(())
     }
 
     pub(crate) const fn number(&self) -> u16 {
@@ -281,14 +298,12 @@ impl Port {
         if result < 0 {
             return None;
         }
-        let queues = raw.queue_rx_frames.into_iter().zip(raw.queue_tx_frames);
         Some(Stats {
             frames: (raw.rx_frames, raw.tx_frames),
             bytes: (raw.rx_bytes, raw.tx_bytes),
             missed: raw.rx_missed,
             errors: (raw.rx_errors, raw.tx_errors),
             no_buffer: raw.rx_no_buffer,
-            by_queue: queues.take(self.queues.into()).collect(),
         })
     }
 
@@ -381,14 +396,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if let (true, Buffers::External(memory)) = (self.has_dma, &self.buffers) {
-            let (base, bytes) = memory.range();
-            // SAFETY: stopped first, so that the device does not use the memory.
-            unsafe {
-                sys::fy_port_stop(self.number);
-                sys::fy_port_undma(self.number, base.cast(), bytes);
-            }
-        }
+        drop(self.mapping.take()); // it needs the device
         // SAFETY: the queues are gone, so nothing uses the port. It is stopped by the same call that removes it, so that
         // a peer cannot connect again between the two.
         unsafe { sys::fy_port_remove(self.number) };

@@ -85,9 +85,6 @@ pub(crate) struct Stats {
     pub(crate) rx_errors: u64,
     pub(crate) tx_errors: u64,
     pub(crate) rx_no_buffer: u64,
-    pub(crate) queue_rx_frames: [u64; 16],
-    pub(crate) queue_tx_frames: [u64; 16],
-    pub(crate) queue_errors: [u64; 16],
 }
 
 #[derive(Clone, Copy, Default)]
@@ -173,7 +170,7 @@ pub(crate) struct EventPort {
     pub(crate) queues: u64,
 }
 
-sized!(Info 160, Settings 24, Received 40, Lent 8, Bytes 16, Stats 448, Link 16, Rule 96, Event 16);
+sized!(Info 160, Settings 24, Received 40, Lent 8, Bytes 16, Stats 64, Link 16, Rule 96, Event 16);
 sized!(EventInfo 96, EventQueue 16, EventPort 24);
 
 unsafe extern "C" {

@@ -193,6 +193,14 @@ impl Offload {
         matches!(self.segment, Segment::None) && self.flags & Self::PARTIAL == 0
     }
 
+    /// Whether the partial checksum is the CRC-32C of SCTP. A virtio-net header says so by the offset of the field only, which
+    /// Linux does not look at: it completes every partial checksum that it is given with the Internet checksum.
+    #[must_use]
+    #[inline]
+    pub const fn has_crc(self) -> bool {
+        self.has(Self::PARTIAL) && self.checksum_offset as usize == SCTP_CHECKSUM
+    }
+
     /// Whether all bits of `flag` are set.
     #[must_use]
     #[inline]
@@ -250,6 +258,18 @@ impl Offload {
     /// When the header does not fit the frame, or asks for what flowyard does not do. The frame is to be
     /// dropped then: what it should become is unknown.
     pub fn from_virtio(header: &[u8; Self::VIRTIO_LEN], frame: &[u8]) -> Result<Self, Refused> {
+        Self::from_virtio_front(header, frame, frame.len())
+    }
+
+    /// As [`Offload::from_virtio`], for a frame of `whole` bytes of which only the first ones, `front`, are here.
+    ///
+    /// # Errors
+    /// As [`Offload::from_virtio`]; also when `front` does not have all of the headers of a frame that is to be cut.
+    pub fn from_virtio_front(
+        header: &[u8; Self::VIRTIO_LEN],
+        front: &[u8],
+        whole: usize,
+    ) -> Result<Self, Refused> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let mut offload = Self::NONE;
         if header[0] & NEEDS_CSUM != 0 {
@@ -260,7 +280,7 @@ impl Offload {
             let at = usize::from(offload.checksum_offset);
             let field_len = if at == SCTP_CHECKSUM { 4 } else { 2 };
             let end = usize::from(field(6)) + at + field_len;
-            if end > frame.len() || field(6) == 0 {
+            if end > whole || field(6) == 0 {
                 return Err(Refused::ChecksumOutside);
             }
         } else if header[0] & DATA_VALID != 0 {
@@ -277,11 +297,11 @@ impl Offload {
         if header[1] & GSO_ECN != 0 {
             offload.flags |= Self::ECN;
         }
-        offload.place(frame)
+        offload.place(front, whole)
     }
 
     /// Finds the transport header of a frame that is to be cut, and checks the description against it.
-    fn place(mut self, frame: &[u8]) -> Result<Self, Refused> {
+    fn place(mut self, front: &[u8], whole: usize) -> Result<Self, Refused> {
         let partial = self.has(Self::PARTIAL);
         if self.segment_bytes == 0 {
             return Err(Refused::NoSize);
@@ -291,7 +311,7 @@ impl Offload {
         }
         let start = usize::from(self.checksum_start);
         // In a tunnel, the checksum to be completed tells which level is meant; else it is the outermost.
-        let level = Headers::levels(LinkType::Ethernet, frame)
+        let level = Headers::levels(LinkType::Ethernet, front)
             .find(|level| level.l4 != 0 && (!partial || level.l4 as usize >= start))
             .filter(|level| !partial || level.l4 as usize == start)
             .ok_or(Refused::Headers)?;
@@ -306,17 +326,18 @@ impl Offload {
         {
             return Err(Refused::Headers);
         }
-        let (len, least) = match (proto, frame.get(level.l4 as usize + 12)) {
+        let (len, least) = match (proto, front.get(level.l4 as usize + 12)) {
             (proto::TCP, Some(words)) => ((words >> 4) * 4, 20),
+            (proto::TCP, None) => return Err(Refused::Headers),
             _ => (8, 8),
         };
         self.checksum_start = u16::try_from(level.l4).map_err(|_| Refused::Headers)?;
         self.checksum_offset = offset;
         self.transport_len = len;
-        if len < least || self.headers_len() > frame.len() {
+        if len < least || self.headers_len() > front.len() {
             return Err(Refused::Headers);
         }
-        if frame.len() - self.headers_len() <= usize::from(self.segment_bytes) {
+        if whole - self.headers_len() <= usize::from(self.segment_bytes) {
             self.segment = Segment::None;
             self.segment_bytes = 0;
             self.transport_len = 0;

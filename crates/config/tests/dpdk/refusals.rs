@@ -137,7 +137,7 @@ fn frames_for_a_removed_device_are_counted_as_port_down() {
     assert_eq!(queue.rx(32, |frame| got.push(frame.piece().unwrap().to_vec())), 2);
     assert_eq!(got, [vec![7; 60], vec![8; 60]]);
     let stats = queue.port().stats().unwrap();
-    assert_eq!((stats.frames, &stats.by_queue), ((2, 2), &vec![(2, 2)]));
+    assert_eq!(stats.frames, (2, 2));
     assert!(queue.port().link().unwrap().is_up);
     assert!(!queue.port().is_removed());
     queue.port().pretend_removed();

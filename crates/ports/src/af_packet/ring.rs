@@ -60,7 +60,7 @@ struct Found {
     vlan: Option<[u8; 4]>,
     /// The kernel's description of what is left to do.
     vnet: Option<[u8; VNET]>,
-    /// `None`: the description does not fit the frame.
+    /// `None`: the description does not fit the frame, or its headers do not fit the slot.
     offload: Option<Offload>,
     wire_len: u32,
     is_cut: bool,
@@ -327,14 +327,15 @@ impl Ring {
         let tag = if vlan.is_some() { 4 } else { 0 };
         let is_longer = header.tp_snaplen < header.tp_len;
         let waits = is_longer && header.tp_status & libc::TP_STATUS_COPY != 0;
+        let whole = if waits { header.tp_len as usize } else { len };
         Some(Found {
             place: if waits { Place::Socket } else { Place::Slot },
             start,
             len,
-            whole: if waits { header.tp_len as usize } else { len },
+            whole,
             vlan,
             vnet: Some(vnet),
-            offload: Offload::from_virtio(&vnet, data).ok(),
+            offload: Offload::from_virtio_front(&vnet, data, whole).ok(),
             wire_len: header.tp_len + tag,
             is_cut: is_longer && !waits,
         })

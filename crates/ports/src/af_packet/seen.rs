@@ -31,9 +31,13 @@ impl<'a> Seen<'a> {
         Seen { data, whole, vlan, offload: Some(offload), wire_len, is_cut: false }
     }
 
-    /// The same frame, of which all but the first `len` bytes wait.
+    /// The same frame, of which all but the first `len` bytes wait, with the offload that a ring finds for these.
     pub(crate) fn shortened(self, len: usize) -> Self {
-        Self { data: &self.data[..self.data.len().min(len)], ..self }
+        let data = &self.data[..self.data.len().min(len)];
+        let of = |offload: Offload| {
+            Offload::from_virtio_front(&offload.to_virtio(), data, self.whole).ok()
+        };
+        Self { data, offload: self.offload.and_then(of), ..self }
     }
 }
 

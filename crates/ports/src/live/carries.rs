@@ -13,7 +13,7 @@ use flowyard_wire::{Offload, Segment};
 /// Which unfinished frames a port passes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Carries {
-    /// Frames whose transport checksum covers the pseudo header only.
+    /// Frames whose TCP or UDP checksum covers the pseudo header only.
     csum: bool,
     /// Frames that are to be cut into TCP segments.
     tso: bool,
@@ -24,7 +24,7 @@ pub struct Carries {
 impl Carries {
     /// No unfinished frames.
     pub const NONE: Self = Self { csum: false, tso: false, uso: false };
-    /// All unfinished frames.
+    /// All unfinished frames but those of SCTP, which no port passes on, see [`Carries::takes`].
     pub const ALL: Self = Self { csum: true, tso: true, uso: true };
 
     /// A port that passes these; without `csum`, none.
@@ -69,7 +69,8 @@ impl Carries {
         self.tso || self.uso
     }
 
-    /// Whether a frame with this offload is passed on as it is.
+    /// Whether a frame with this offload is passed on as it is. The CRC of SCTP is completed where a frame is received, because
+    /// the kernel of the receiver would complete it with the wrong kind of checksum.
     #[must_use]
     #[inline]
     pub const fn takes(self, offload: Offload) -> bool {
@@ -78,7 +79,7 @@ impl Carries {
             Segment::Tcp4 | Segment::Tcp6 => self.tso,
             Segment::Udp => self.uso,
         };
-        segment && (self.csum || !offload.has(Offload::PARTIAL))
+        segment && !offload.has_crc() && (self.csum || !offload.has(Offload::PARTIAL))
     }
 
     /// What either passes on.
@@ -110,10 +111,12 @@ mod tests {
 
     #[test]
     fn a_frame_is_taken_if_each_of_its_offloads_is() {
-        let partial = Offload { flags: Offload::PARTIAL, ..Offload::NONE };
+        let partial = Offload { flags: Offload::PARTIAL, checksum_offset: 16, ..Offload::NONE };
         let tcp = Offload { segment: Segment::Tcp6, segment_bytes: 9, ..partial };
         let udp = Offload { segment: Segment::Udp, ..tcp };
         let valid = Offload { flags: Offload::VALID, ..Offload::NONE };
+        let sctp = Offload { checksum_offset: 8, ..partial };
+        assert!(!Carries::ALL.takes(sctp) && Carries::NONE.takes(Offload { flags: 0, ..sctp }));
         let taken = |carries: Carries| [valid, partial, tcp, udp].map(|one| carries.takes(one));
         assert_eq!(taken(Carries::NONE), [true, false, false, false]);
         assert_eq!(taken(Carries::new(true, false, false)), [true, true, false, false]);

@@ -234,3 +234,6 @@ fn taps<S: System>(
         .collect::<Result<_, _>>()
         .map(|devices| (devices, carries))
 }
+
+#[cfg(test)]
+mod tests;

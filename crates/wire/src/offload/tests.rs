@@ -88,6 +88,25 @@ fn a_frame_of_one_segment_is_not_cut() {
     }
 }
 
+/// A frame is cut into as many segments as all of its bytes make, whether they are here or not.
+#[test]
+fn the_front_of_a_frame_is_described_as_all_of_it() {
+    for (v6, kind, start) in [(false, 1, 34), (true, 4, 54)] {
+        let bytes = frame(v6, true, 45_000);
+        for size in [200, 1448, 9000, 44_999, 45_000] {
+            for of in [header(1, kind, [0, size, start, 16]), header(0, kind, [0, size, 0, 0])] {
+                let whole = Offload::from_virtio(&of, &bytes).unwrap();
+                for len in [usize::from(start) + 20, 200, 1500, 2000, 45_000] {
+                    let front = Offload::from_virtio_front(&of, &bytes[..len], bytes.len());
+                    assert_eq!(front, Ok(whole), "{len} bytes, segments of {size}");
+                }
+                let short = Offload::from_virtio_front(&of, &bytes[..40], bytes.len());
+                assert_eq!(short, Err(Refused::Headers));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_header_that_does_not_fit_is_refused() {
     let (tcp4, tcp6) = (frame(false, true, 100), frame(true, true, 100));

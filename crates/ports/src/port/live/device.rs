@@ -66,6 +66,8 @@ pub(super) struct Monitor<L> {
     port: String,
     log: Log,
     pub(super) watch: Watch<L>,
+    /// The MTU that the port was opened for, or the largest that was reported since.
+    mtu: u32,
     pub(super) stall_detector: StallDetector,
     /// Messages for the summary at the end of the run.
     pub(super) reported: Vec<String>,
@@ -112,6 +114,7 @@ impl<L: Link> Monitor<L> {
             port: port.into(),
             log: Arc::clone(log),
             watch: Watch::new(interface, link),
+            mtu: interface.mtu,
             stall_detector,
             reported: Vec::new(),
             stuck: None,
@@ -155,6 +158,7 @@ impl<L: Link> Monitor<L> {
         if found_bound {
             // Also if the port was refused on another interface, and this one is back.
             self.in_use();
+            self.compare_mtu();
         }
         let change = change?;
         let news = match change {
@@ -169,6 +173,19 @@ impl<L: Link> Monitor<L> {
         (self.stuck, self.fresh, self.failures) = (None, None, 0);
         self.report(news.0.into());
         news.1
+    }
+
+    /// Reports an MTU that is larger than the one the port was opened for.
+    fn compare_mtu(&mut self) {
+        let (before, now) = (self.mtu, self.watch.mtu);
+        if now > before {
+            self.mtu = now;
+            let name = self.watch.name();
+            self.report(format!(
+                "the MTU of '{name}' grew from {before} to {now}: restart flowyard, because this port was opened for shorter \
+                 frames and can drop longer ones"
+            ));
+        }
     }
 
     /// The port must be opened again on `interface`.
@@ -202,6 +219,7 @@ impl<L: Link> Monitor<L> {
         match result {
             Ok(()) => {
                 self.watch.index = interface.index;
+                self.mtu = interface.mtu;
                 self.stall_detector.reopened();
                 self.reopens += 1;
                 self.in_use();

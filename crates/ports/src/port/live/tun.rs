@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::live::{Carries, Interface, OpenError, is_detached, is_down, is_full};
 use crate::tap::{Got, Programs};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_wire::{Offload, Refused};
+use flowyard_wire::{Offload, Refused, offload};
 
 use super::calls::{Link, Queue, System};
 use super::device::{Device, Monitor, refuse_all};
@@ -241,7 +241,7 @@ impl<S: System> Tun<S> {
             } else {
                 pool.set_len(&mut frame, len);
             }
-            let Ok(offload) = described(header, pool.bytes(&frame)) else {
+            let Ok(offload) = described(header, pool.bytes_mut(&mut frame)) else {
                 got.too_long += 1;
                 pool.put(frame);
                 continue;
@@ -258,13 +258,18 @@ impl<S: System> Tun<S> {
     }
 }
 
-/// What is left to do to a frame with this virtio-net header.
+/// What is left to do to a frame with this virtio-net header. A CRC of SCTP is completed.
 #[inline]
-fn described(header: [u8; Offload::VIRTIO_LEN], frame: &[u8]) -> Result<Offload, Refused> {
+fn described(header: [u8; Offload::VIRTIO_LEN], frame: &mut [u8]) -> Result<Offload, Refused> {
     if header[..2] == [0; 2] {
         return Ok(Offload::NONE);
     }
-    Offload::from_virtio(&header, frame)
+    let offload = Offload::from_virtio(&header, frame)?;
+    if offload.has_crc() {
+        offload::complete(frame, offload);
+        return Ok(Offload::NONE);
+    }
+    Ok(offload)
 }
 
 impl<S: System> Device for Tun<S> {

@@ -65,6 +65,11 @@ impl<L: Link> Watch<L> {
         Self { link, name: name.clone(), index, mtu, state, next: 0 }
     }
 
+    /// The name of the interface.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the interface was up at the last look.
     pub(super) fn is_up(&self) -> bool {
         self.state == Seen::Up

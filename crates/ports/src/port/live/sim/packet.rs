@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use flowyard_frame::proto;
 use flowyard_wire::checksum::Sum;
 use flowyard_wire::{Offload, Segment};
 
@@ -60,7 +61,9 @@ impl Waiting {
 
     /// Appends `next` as a further segment of the same flow; returns whether this is possible.
     pub(super) fn coalesce(&mut self, next: &Self) -> bool {
-        let is_plain = |bytes: &[u8]| bytes.len() > PAYLOAD && bytes[12..14] == [8, 0];
+        let is_plain = |bytes: &[u8]| {
+            bytes.len() > PAYLOAD && bytes[12..14] == [8, 0] && bytes[23] == proto::UDP
+        };
         if !is_plain(&self.bytes) || !is_plain(&next.bytes) || self.tag != next.tag {
             return false;
         }
@@ -91,8 +94,14 @@ impl Waiting {
     }
 }
 
-/// Replaces the checksum of UDP by the sum of the pseudo header, which the adapter completes.
+/// Replaces the checksum of UDP by the sum of the pseudo header, which the adapter completes; or removes the CRC of SCTP, which
+/// covers no pseudo header.
 fn leave_checksum(bytes: &mut [u8]) -> Offload {
+    if bytes[23] == proto::SCTP {
+        bytes[UDP + 8..UDP + 12].fill(0);
+        let (checksum_start, flags) = (UDP as u16, Offload::PARTIAL);
+        return Offload { checksum_start, checksum_offset: 8, flags, ..Offload::NONE };
+    }
     let length = (bytes.len() - UDP) as u64;
     let pseudo = Sum::ZERO.bytes(&bytes[26..UDP]).word(17).word(length).finish();
     bytes[UDP + 6..UDP + 8].copy_from_slice(&(!pseudo).to_be_bytes());
@@ -100,8 +109,12 @@ fn leave_checksum(bytes: &mut [u8]) -> Offload {
     Offload { checksum_start, checksum_offset: 6, flags, ..Offload::NONE }
 }
 
-/// The frames that the kernel makes of one that was sent with an offload.
+/// The frames that the kernel makes of one that was sent with an offload. None for a partial checksum of SCTP, which Linux does
+/// not complete as a CRC.
 pub(super) fn finished(offload: Offload, frame: &[u8]) -> Vec<Vec<u8>> {
+    if offload.has_crc() {
+        return Vec::new();
+    }
     let header = offload.to_virtio();
     let Ok(offload) = Offload::from_virtio(&header, frame) else { return Vec::new() };
     let whole = Seen::whole(frame, None, offload);
