@@ -243,6 +243,21 @@ impl Source {
     }
 }
 
+impl super::Config {
+    /// An error about a key without a position of its own, or with "" about a whole section: at the key, or at the
+    /// first heading of the section if it is not found.
+    pub(crate) fn error_in(
+        &self,
+        section: &str,
+        key: &str,
+        what: String,
+        fix: &str,
+    ) -> ConfigError {
+        let at = self.source.find(section, key);
+        self.error(at..at, what, fix)
+    }
+}
+
 /// Whether this character is one of an unquoted key, possibly with dots.
 fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')

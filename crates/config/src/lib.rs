@@ -434,19 +434,6 @@ impl Config {
         self.queue.iter().map(Spanned::get_ref)
     }
 
-    /// An error about a key without a position of its own, or with "" about a whole section: at the key, or at the
-    /// first heading of the section if it is not found.
-    pub(crate) fn error_in(
-        &self,
-        section: &str,
-        key: &str,
-        what: String,
-        fix: &str,
-    ) -> ConfigError {
-        let at = self.source.find(section, key);
-        self.error(at..at, what, fix)
-    }
-
     /// The address at which metrics are served, as the user wrote it.
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {

@@ -193,8 +193,8 @@ impl Offload {
         matches!(self.segment, Segment::None) && self.flags & Self::PARTIAL == 0
     }
 
-    /// Whether the partial checksum is the CRC-32C of SCTP. A virtio-net header says so by the offset of the field only, which
-    /// Linux does not look at: it completes every partial checksum that it is given with the Internet checksum.
+    /// Whether the partial checksum is the CRC-32C of SCTP. In a virtio-net header, only the offset of the field tells, and
+    /// Linux does not look at it: it completes every partial checksum that it is given with the Internet checksum.
     #[must_use]
     #[inline]
     pub const fn has_crc(self) -> bool {
