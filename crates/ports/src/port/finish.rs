@@ -10,11 +10,12 @@
 //!
 //! Invariants: frames and segments keep the order of the batch. A port that takes only some segments of a frame gets the
 //! others when the frame is offered again: the metadata say how many have left. A frame of which the port refuses a
-//! segment is refused, and its other segments do not follow.
+//! segment is refused, and its other segments do not follow. So is a frame for whose next segment there is no buffer for
+//! longer than [`STARVED_LIMIT`]: frames that wait here may have all buffers that it waits for.
 //! Thread-safety: used by one core.
 
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Lanes, Nanos, To};
-use flowyard_pool::{Meta, Pool};
+use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_wire::segment::Cut;
 use flowyard_wire::{Offload, Segment, offload};
 use flowyard_yard::DropReason;
@@ -29,9 +30,13 @@ pub struct Finish {
     pool: Pool,
     /// Segments on their way to the port.
     segments: Batch,
+    /// The time since which there is no buffer for a segment.
+    starved: Option<Nanos>,
     finished: Finished,
 }
 
+/// If there is no buffer for a segment for longer than this, its frame is dropped.
+const STARVED_LIMIT: Nanos = 100_000_000;
 /// The most segments that a call transmits, so that a peer which asks for very short ones does not keep a core busy.
 const MOST: usize = 512;
 
@@ -40,7 +45,7 @@ impl Finish {
     #[must_use]
     pub fn new(inner: Box<dyn Tx>, carries: Carries, pool: Pool) -> Self {
         let (segments, finished) = (Batch::default(), Finished::default());
-        Self { inner, carries, pool, segments, finished }
+        Self { inner, carries, pool, segments, starved: None, finished }
     }
 
     /// `inner`, with a [`Finish`] in front if frames of `delivered` may come that it does not pass on.
@@ -83,12 +88,18 @@ impl Finish {
         while usize::from(meta.segments_sent) < cut.count() {
             let first = usize::from(meta.segments_sent);
             let count = (cut.count() - first).min(LANES).min(most - made);
-            let frame = &from.frames[lane];
+            let (frame, mut missing) = (&from.frames[lane], None);
             for n in first..first + count {
                 let len = cut.len(n);
                 let of =
                     Meta { wire_len: len as u32, offload: Offload::NONE, segments_sent: 0, ..meta };
-                let Ok(mut segment) = self.pool.take(len, of) else { break };
+                let mut segment = match self.pool.take(len, of) {
+                    Ok(segment) => segment,
+                    Err(none) => {
+                        missing = Some(none);
+                        break;
+                    }
+                };
                 cut.write(pool.bytes(frame), n, self.pool.bytes_mut(&mut segment));
                 (segment.hash, segment.mark) = (frame.hash, frame.mark);
                 if let Ok(at) = self.segments.push(segment, FlowKey::ZERO) {
@@ -96,6 +107,13 @@ impl Finish {
                 }
             }
             let all = self.segments.lanes();
+            if let (true, Some(none)) = (all.is_empty(), missing) {
+                if let Some(reason) = self.starve(none, now) {
+                    refuse(from, lane, reason);
+                }
+                break;
+            }
+            self.starved = None;
             let later = self.inner.tx(&mut self.segments, all, &self.pool, now);
             let sent = all.without(later);
             let refused = { sent }.find(|at| self.segments.actions[*at].to.is_drop());
@@ -120,6 +138,16 @@ impl Finish {
         }
         pool.set_meta(&mut from.frames[lane], meta);
         (made, is_done)
+    }
+
+    /// There is no buffer for a segment. Returns the reason to drop its frame, if it does not wait any longer.
+    fn starve(&mut self, none: NoBuffer, now: Nanos) -> Option<DropReason> {
+        let since = *self.starved.get_or_insert(now);
+        match none {
+            NoBuffer::TooLong => Some(DropReason::TooLong),
+            NoBuffer::Empty if now.saturating_sub(since) < STARVED_LIMIT => None,
+            NoBuffer::Empty => Some(DropReason::NoBuffer),
+        }
     }
 
     /// As [`Tx::tx`], for lanes of which those of `long` are to be cut.

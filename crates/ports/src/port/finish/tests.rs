@@ -187,3 +187,52 @@ fn a_refused_segment_refuses_its_frame() {
     drop(port);
     assert_eq!(pool.held(), 0);
 }
+
+/// Frames that wait for buffers which they hold themselves do not wait for ever, and those behind them leave in order.
+#[test]
+fn a_frame_without_buffers_for_its_segments_is_refused_after_a_while() {
+    let mut pool = Pool::new(300, 2000).with_large(2).unwrap();
+    let sent = Sent::default();
+    let inner = Uneven { rng: Rng::new(1), sent: Arc::clone(&sent), refuses: None };
+    let mut port = Finish::new(Box::new(inner), Carries::NONE, pool.share());
+    let mut batch = Batch::default();
+    let plain = frame(false, false, &[3; 20], 9);
+    let mut long = frame(true, false, &[1; 4200], 7);
+    let offload = unfinished(&mut long, 1400);
+    for (bytes, offload) in [(&long, offload), (&plain, Offload::NONE), (&long, offload)] {
+        let frame = pool.copy(bytes, Meta { offload, ..Meta::default() }).unwrap();
+        let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+        batch.actions[lane].to = To::Port(1);
+    }
+    let mut taken = Vec::new();
+    while let Ok(frame) = pool.take(60, Meta::default()) {
+        taken.push(frame);
+    }
+    let all = batch.lanes();
+    for now in [0, STARVED_LIMIT - 1] {
+        assert_eq!(port.tx(&mut batch, all, &pool, now), all, "it waits");
+    }
+    let mut leave = |batch: &mut Batch, pool: &Pool, now| {
+        let mut left = batch.lanes();
+        while !left.is_empty() {
+            left = port.tx(batch, left, pool, now);
+        }
+        batch.lanes().map(|lane| batch.actions[lane].to).collect::<Vec<_>>()
+    };
+    let none = To::Drop(DropReason::NoBuffer.code());
+    assert_eq!(leave(&mut batch, &pool, STARVED_LIMIT), [none, To::Port(1), none]);
+    assert_eq!(*sent.lock().unwrap(), [plain]);
+    // With buffers again, the next long frame leaves.
+    for frame in taken {
+        pool.put(frame);
+    }
+    pool.put_batch(&mut batch);
+    let frame = pool.copy(&long, Meta { offload, ..Meta::default() }).unwrap();
+    let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+    batch.actions[lane].to = To::Port(1);
+    assert_eq!(leave(&mut batch, &pool, 2 * STARVED_LIMIT), [To::Port(1)]);
+    assert_eq!(sent.lock().unwrap().len(), 4);
+    pool.put_batch(&mut batch);
+    drop(port);
+    assert_eq!(pool.held(), 0);
+}
