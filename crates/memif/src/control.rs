@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, connect};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
@@ -70,6 +71,8 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
         log: Arc::clone(&log),
         wakers: Vec::new(),
         session: None,
+        is_deaf: false,
+        refused: None,
     };
     // The core that starts the thread may be pinned to a CPU; the thread must not share that CPU with it.
     let cpus = sched_getaffinity(None);
@@ -120,6 +123,10 @@ struct Control {
     /// By sender: what wakes the peer.
     wakers: Vec<OwnedFd>,
     session: Option<Session>,
+    /// A connection could not be accepted in the last round.
+    is_deaf: bool,
+    /// Why a connection could not be accepted, as it was logged.
+    refused: Option<Errno>,
 }
 
 #[allow(
@@ -134,21 +141,37 @@ impl Control {
     /// The server: one client at a time.
     fn serve(&mut self, listener: &OwnedFd) {
         while !self.shared.stops.load(Ordering::Acquire) {
-            let [_, calls, talks] = self.wait(Some(listener.as_fd()));
+            // A listener whose connection could not be accepted stays readable.
+            let listens = !std::mem::take(&mut self.is_deaf);
+            let [_, calls, talks] = self.wait(listens.then(|| listener.as_fd()));
             self.common();
             // First what the client has said: it may have gone, and the next one may call already.
             if talks {
                 self.listen();
             }
-            if calls
-                && let Ok(socket) =
-                    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-            {
-                self.accept(socket);
+            if calls {
+                self.answer(listener);
             }
             self.end_late();
         }
         self.end("the interface is closed");
+    }
+
+    /// Accepts a connection. If that fails, leaves the listener alone in the next round, because the connection waits there.
+    fn answer(&mut self, listener: &OwnedFd) {
+        match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => {
+                self.refused = None;
+                self.accept(socket);
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error) => {
+                self.is_deaf = true;
+                if self.refused.replace(error) != Some(error) {
+                    (self.log)(&format!("a client cannot be accepted: {error}"));
+                }
+            }
+        }
     }
 
     /// The client: calls the server until it answers.

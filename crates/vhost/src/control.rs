@@ -11,6 +11,7 @@
 //! its own port only.
 //! Thread-safety: everything here belongs to the thread.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -67,8 +68,15 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
     let (seats, holders): (Vec<_>, Vec<_>) = (0..cores.max(1)).map(pair).unzip();
     let device = Arc::new(Mutex::new(Device::new(seats, Arc::clone(&log))));
     let (path, to_log) = (settings.socket.clone(), Arc::clone(&log));
-    let mut control =
-        Control { path, shared: Arc::clone(&shared), log, device, session: None, why: None };
+    let mut control = Control {
+        path,
+        shared: Arc::clone(&shared),
+        log,
+        device,
+        session: None,
+        why: None,
+        is_deaf: false,
+    };
     let work = Box::new(move || control.run(listener.as_ref()));
     let thread = Arc::new(Thread {
         shared: Arc::clone(&shared),
@@ -97,6 +105,8 @@ struct Control {
     session: Option<Session>,
     /// Why the last attempt to connect failed, as it was logged.
     why: Option<String>,
+    /// A connection could not be accepted in the last round.
+    is_deaf: bool,
 }
 
 /// A connection.
@@ -111,7 +121,10 @@ impl Control {
             if listener.is_none() && self.session.is_none() {
                 self.dial();
             }
-            let [_, is_called, talks] = self.wait(listener.map(AsFd::as_fd), ROUND);
+            // A listener whose connection could not be accepted stays readable.
+            let listens = !std::mem::take(&mut self.is_deaf);
+            let heard = listener.filter(|_| listens);
+            let [_, is_called, talks] = self.wait(heard.map(AsFd::as_fd), ROUND);
             self.common();
             // First the end of a connection, so that the next one finds its place free.
             if talks {
@@ -159,7 +172,10 @@ impl Control {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        let Ok((stream, _)) = listener.accept() else { return };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => return self.not_accepted(&error),
+        };
         if self.session.is_some() {
             (self.log)("a second front end was refused, because one is connected");
             return;
@@ -167,15 +183,30 @@ impl Control {
         self.begin(stream);
     }
 
+    /// Leaves the listener alone in the next round, because the connection still waits there.
+    #[cold]
+    fn not_accepted(&mut self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+        if matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+            return;
+        }
+        self.is_deaf = true;
+        self.report(format!("a front end cannot be accepted: {error}"));
+    }
+
+    /// Logs why there is no connection, unless that was the last reason.
+    fn report(&mut self, why: String) {
+        if self.why.as_ref() != Some(&why) {
+            (self.log)(&why);
+        }
+        self.why = Some(why);
+    }
+
     fn dial(&mut self) {
         match UnixStream::connect(&self.path) {
             Ok(stream) => self.begin(stream),
             Err(error) => {
-                let why = format!("not connected to '{}': {error}", self.path.display());
-                if self.why.as_ref() != Some(&why) {
-                    (self.log)(&why);
-                }
-                self.why = Some(why);
+                self.report(format!("not connected to '{}': {error}", self.path.display()));
             }
         }
     }
