@@ -82,7 +82,7 @@ struct fy_bytes {
 };
 _Static_assert(sizeof(struct fy_bytes) == 16, "fy_bytes");
 
-/* Counters of a port. Those of each queue left struct rte_eth_stats in DPDK 25.11. */
+/* Counters of a port. struct rte_eth_stats has those of its queues only before DPDK 25.11. */
 struct fy_stats {
 	uint64_t rx_frames;
 	uint64_t tx_frames;

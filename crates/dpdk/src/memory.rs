@@ -49,7 +49,7 @@ pub struct External {
     /// The mbuf of each buffer.
     mbufs: Box<[*mut c_void]>,
     ledger: Box<[AtomicU8]>,
-    users: Users,
+    mapped_ports: MappedPorts,
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -115,8 +115,8 @@ impl External {
         }
         let ledger = std::iter::repeat_with(|| AtomicU8::new(0)).take(frames).collect();
         let log2_buffer = buffer.trailing_zeros();
-        let (users, keep) = (Users::default(), Some(keep));
-        Ok(Self { pool, base, bytes, log2_buffer, mbufs, ledger, users, keep })
+        let (mapped_ports, keep) = (MappedPorts::default(), Some(keep));
+        Ok(Self { pool, base, bytes, log2_buffer, mbufs, ledger, mapped_ports, keep })
     }
 
     /// The number of buffers in the pool of mbufs: those that no driver has at the moment.
@@ -196,8 +196,8 @@ impl External {
     }
 
     /// The ports whose devices the memory is mapped for.
-    pub(crate) const fn users(&self) -> &Users {
-        &self.users
+    pub(crate) const fn mapped_ports(&self) -> &MappedPorts {
+        &self.mapped_ports
     }
 
     /// The start and the size of the memory.
@@ -226,11 +226,11 @@ impl std::fmt::Debug for External {
 
 /// How many ports the memory is mapped for. It is unmapped with the last one.
 #[derive(Default)]
-pub(crate) struct Users(Mutex<usize>);
+pub(crate) struct MappedPorts(Mutex<usize>);
 
-impl Users {
+impl MappedPorts {
     /// Maps the memory for one more port. Returns the result of `map`; a negative one is an error, and the port is no user.
-    pub(crate) fn enter(&self, map: impl FnOnce() -> i32) -> i32 {
+    pub(crate) fn add(&self, map: impl FnOnce() -> i32) -> i32 {
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = map();
         *count += usize::from(result >= 0);
@@ -238,7 +238,7 @@ impl Users {
     }
 
     /// A port that is stopped no longer uses the memory. Calls `unmap` if it was the last one.
-    pub(crate) fn leave(&self, unmap: impl FnOnce()) {
+    pub(crate) fn remove(&self, unmap: impl FnOnce()) {
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *count -= 1;
         if *count == 0 {
@@ -312,15 +312,15 @@ mod tests {
     /// Devices can share an address space: what is unmapped for one of them is unmapped for all.
     #[test]
     fn memory_is_unmapped_with_its_last_port_and_a_failed_port_is_no_user() {
-        let (users, unmapped) = (Users::default(), AtomicU64::new(0));
-        let leave = || users.leave(|| _ = unmapped.fetch_add(1, Ordering::Relaxed));
+        let (mapped, unmapped) = (MappedPorts::default(), AtomicU64::new(0));
+        let leave = || mapped.remove(|| _ = unmapped.fetch_add(1, Ordering::Relaxed));
         let count = || unmapped.load(Ordering::Relaxed);
-        assert_eq!((users.enter(|| 0), users.enter(|| 0), users.enter(|| -19)), (0, 0, -19));
+        assert_eq!((mapped.add(|| 0), mapped.add(|| 0), mapped.add(|| -19)), (0, 0, -19));
         leave();
         assert_eq!(count(), 0);
         leave();
         assert_eq!(count(), 1);
-        assert_eq!(users.enter(|| 0), 0, "it is mapped again");
+        assert_eq!(mapped.add(|| 0), 0, "it is mapped again");
         leave();
         assert_eq!(count(), 2);
     }

@@ -133,7 +133,7 @@ impl Mapping {
         let (base, bytes) = memory.range();
         // SAFETY: the memory is registered, and unmapped before it is freed.
         let map = || unsafe { sys::fy_port_dma(number, base.cast(), bytes) };
-        let result = memory.users().enter(map);
+        let result = memory.mapped_ports().add(map);
         if result < 0 {
             let fix = "write memory = \"copy\" for this port";
             return Err(Error::code(
@@ -154,8 +154,8 @@ impl Drop for Mapping {
         let (base, bytes) = self.memory.range();
         // SAFETY: the port exists, and no device uses the memory.
         self.memory
-            .users()
-            .leave(|| unsafe { sys::fy_port_undma(self.number, base.cast(), bytes) });
+            .mapped_ports()
+            .remove(|| unsafe { sys::fy_port_undma(self.number, base.cast(), bytes) });
     }
 }
 

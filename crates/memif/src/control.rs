@@ -71,7 +71,7 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
         log: Arc::clone(&log),
         wakers: Vec::new(),
         session: None,
-        is_deaf: false,
+        skips_listener: false,
         refused: None,
     };
     // The core that starts the thread may be pinned to a CPU; the thread must not share that CPU with it.
@@ -124,7 +124,7 @@ struct Control {
     wakers: Vec<OwnedFd>,
     session: Option<Session>,
     /// A connection could not be accepted in the last round.
-    is_deaf: bool,
+    skips_listener: bool,
     /// Why a connection could not be accepted, as it was logged.
     refused: Option<Errno>,
 }
@@ -142,7 +142,7 @@ impl Control {
     fn serve(&mut self, listener: &OwnedFd) {
         while !self.shared.stops.load(Ordering::Acquire) {
             // A listener whose connection could not be accepted stays readable.
-            let listens = !std::mem::take(&mut self.is_deaf);
+            let listens = !std::mem::take(&mut self.skips_listener);
             let [_, calls, talks] = self.wait(listens.then(|| listener.as_fd()));
             self.common();
             // First what the client has said: it may have gone, and the next one may call already.
@@ -166,7 +166,7 @@ impl Control {
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => {
-                self.is_deaf = true;
+                self.skips_listener = true;
                 if self.refused.replace(error) != Some(error) {
                     (self.log)(&format!("a client cannot be accepted: {error}"));
                 }

@@ -281,7 +281,7 @@ impl Default for Load {
 }
 
 /// The longest measured time, and the longest time before it, in microseconds.
-pub const MOST_US: u64 = 10_000_000;
+pub const MAX_RUN_US: u64 = 10_000_000;
 
 /// The duration of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

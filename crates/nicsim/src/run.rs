@@ -22,7 +22,7 @@ pub enum RunError {
         "no more frames of the capture can arrive: the firmware has not started the receiver by the end of \
          run.measure_us (see rx_slots in nic.h)"
     )]
-    Deaf,
+    ReceiverOff,
     /// Frames were changed or reordered, which is an error of the firmware.
     #[error(
         "{0} frames left the adapter out of order, changed or unexpectedly; check the firmware"
@@ -75,7 +75,7 @@ fn drain<E: Engine>(engine: &mut E, mut at: u64, step: u64, frames: u64) -> Resu
             return Ok(());
         }
         if !now.receiving && quiet > 0 {
-            return Err(RunError::Deaf);
+            return Err(RunError::ReceiverOff);
         }
         at += step.max(1);
         engine.run_to(at)?;

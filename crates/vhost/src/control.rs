@@ -75,7 +75,7 @@ pub fn open(settings: &Settings, cores: usize, log: Log) -> Result<Port, OpenErr
         device,
         session: None,
         why: None,
-        is_deaf: false,
+        skips_listener: false,
     };
     let work = Box::new(move || control.run(listener.as_ref()));
     let thread = Arc::new(Thread {
@@ -106,7 +106,7 @@ struct Control {
     /// Why the last attempt to connect failed, as it was logged.
     why: Option<String>,
     /// A connection could not be accepted in the last round.
-    is_deaf: bool,
+    skips_listener: bool,
 }
 
 /// A connection.
@@ -122,7 +122,7 @@ impl Control {
                 self.dial();
             }
             // A listener whose connection could not be accepted stays readable.
-            let listens = !std::mem::take(&mut self.is_deaf);
+            let listens = !std::mem::take(&mut self.skips_listener);
             let heard = listener.filter(|_| listens);
             let [_, is_called, talks] = self.wait(heard.map(AsFd::as_fd), ROUND);
             self.common();
@@ -190,7 +190,7 @@ impl Control {
         if matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
             return;
         }
-        self.is_deaf = true;
+        self.skips_listener = true;
         self.report(format!("a front end cannot be accepted: {error}"));
     }
 

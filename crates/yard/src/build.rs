@@ -440,9 +440,9 @@ fn entry(
     let rebalance = (!own.is_empty()).then(|| {
         let others = (0..).zip(&plan.queues).filter(|(_, queue)| !queue.consumers.contains(&id));
         let others = others.filter_map(|(number, queue)| Some((*queue.consumers.first()?, number)));
-        Rebalance::new(own, others.collect(), steer.spread_entries, plan.cores.into())
+        let sizes = (steer.spread_entries, plan.cores.into());
+        Rebalance::new(own, others.collect(), sizes, steer.keep_local)
     });
-    let (rebalance, resting) = if steer.keep_local { (rebalance, None) } else { (None, rebalance) };
     let mut walk = Steer::new(tables, last);
     let has = (cache.is_some(), !rules.is_empty(), plan.elephants.is_some());
     walk.set_order(&order_behind(steer.marks.is_some(), has));
@@ -468,7 +468,6 @@ fn entry(
         waiting: Lanes::NONE,
         pressed: false,
         rebalance,
-        resting,
         handover: Handover::Runs,
     })
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::Ci;
-use super::results::{Machine, Totals, ignored, tested};
+use super::results::{Machine, Totals, ignored, run_tests};
 use crate::shell::{self, run, say};
 
 /// What the feature needs, by the names of Debian.
@@ -37,7 +37,7 @@ pub(super) fn dpdk(ci: &mut Ci) -> Result<()> {
     {
         // The memory and the devices of DPDK belong to a process, so its tests run one after another.
         let tests = format!("test {TESTED} --features {FEATURES} {tests} -- --test-threads=1");
-        let text = tested(&mut ci.cargo(&tests))?;
+        let text = run_tests(&mut ci.cargo(&tests))?;
         for (reason, names) in ignored(&text) {
             ci.skip_quietly(&format!("{} tests: {reason}", names.len()));
         }

@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Ci;
-use super::results::{self, Expected, Machine, tested};
+use super::results::{self, Expected, Machine, run_tests};
 use crate::shell::{self, run, say, tee};
 
 /// The programs that a live test may run.
@@ -109,7 +109,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     let live = "test --workspace --test live --test interfaces";
     run(&mut ci.cargo(&format!("{live} --no-run")))?;
     let text = live_tests(ci, live)?;
-    results::some_passed(live, &text)?;
+    results::require_passed(live, &text)?;
     let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
     for (reason, names) in results::ignored(&text) {
         let names = names.join(", ");
@@ -119,7 +119,7 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
         );
     }
     // Unit tests that load BPF programs.
-    tested(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees")).map(drop)
+    run_tests(&mut ci.cargo("test --workspace --lib -- --ignored the_kernel_agrees")).map(drop)
 }
 
 /// flowyard in a virtual machine whose adapter has RSS. Tests whose requirements are missing are left out, with the
@@ -144,7 +144,7 @@ fn live_tests(ci: &mut Ci, arguments: &str) -> Result<String> {
     command.env("FLOWYARD_LIVE", "1").env("FLOWYARD_GUEST_QUICK", "1");
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
-    results::some_found(arguments, &text)?;
+    results::require_found(arguments, &text)?;
     let ignored = results::ignored(&text);
     let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
     let left_out = text.lines().filter(|line| line.starts_with("left out: ")).map(str::to_owned);

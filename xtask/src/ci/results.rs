@@ -37,21 +37,21 @@ impl Totals {
 
 /// Runs a command that runs tests, and returns what it printed. That no test passed is an error: commands select tests by
 /// name, and would succeed without any test after a change of the name.
-pub(super) fn tested(command: &mut Command) -> Result<String> {
+pub(super) fn run_tests(command: &mut Command) -> Result<String> {
     let name = show(command);
     let text = tee(command)?.checked()?;
-    some_passed(&name, &text)?;
+    require_passed(&name, &text)?;
     Ok(text)
 }
 
 /// That no test passed is an error.
-pub(super) fn some_passed(name: &str, text: &str) -> Result<()> {
+pub(super) fn require_passed(name: &str, text: &str) -> Result<()> {
     ensure!(Totals::read(text).passed > 0, "{name}: no test was run");
     Ok(())
 }
 
 /// That there is no test is an error. All of them may be ignored, for what the machine lacks.
-pub(super) fn some_found(name: &str, text: &str) -> Result<()> {
+pub(super) fn require_found(name: &str, text: &str) -> Result<()> {
     let Totals { passed, ignored, .. } = Totals::read(text);
     ensure!(passed + ignored > 0, "{name}: no test was found");
     Ok(())
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_command_without_a_test_is_an_error() {
-        let run = |script: &str| tested(Command::new("sh").args(["-c", script]));
+        let run = |script: &str| run_tests(Command::new("sh").args(["-c", script]));
         let line = |passed, ignored| {
             format!("test result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured")
         };
@@ -228,7 +228,9 @@ mod tests {
         }
         let failed = run(&format!("{}; false", print(&line(2, 0)))).unwrap_err().to_string();
         assert!(failed.ends_with("exit status 1"), "{failed}");
-        assert!(some_found("x", &line(0, 3)).is_ok() && some_found("x", &line(0, 0)).is_err());
+        assert!(
+            require_found("x", &line(0, 3)).is_ok() && require_found("x", &line(0, 0)).is_err()
+        );
     }
 
     #[test]

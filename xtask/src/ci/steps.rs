@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 
 use super::Ci;
-use super::results::{self, Expected, Machine, Totals, tested};
+use super::results::{self, Expected, Machine, Totals, run_tests};
 use crate::bpf as programs;
 use crate::firmware as images;
 use crate::shell::{self, run, say, tee};
@@ -68,7 +68,7 @@ pub(super) fn tests(ci: &mut Ci) -> Result<()> {
 pub(super) fn fresh(ci: &mut Ci) -> Result<()> {
     // The same packages as in step `tests`, so that nothing is built again.
     let mut command = ci.cargo("test --workspace --test main sim::every_seed -- --nocapture");
-    tested(command.env("FLOWYARD_FIRST_SEED", seed()?).env("FLOWYARD_SEEDS", "2000")).map(drop)
+    run_tests(command.env("FLOWYARD_FIRST_SEED", seed()?).env("FLOWYARD_SEEDS", "2000")).map(drop)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the time is a seed that no earlier run has used")]
@@ -82,7 +82,7 @@ pub(super) fn loom(ci: &mut Ci) -> Result<()> {
     let mut command =
         ci.cargo("test --release -p flowyard-queue -p flowyard-flow -p flowyard-vhost -p flowyard-ipsec --test loom");
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom");
-    tested(&mut command).map(drop)
+    run_tests(&mut command).map(drop)
 }
 
 /// Pool, ring, done bits and pins under Miri: undefined behaviour, leaks and data races.
@@ -108,7 +108,7 @@ pub(super) fn miri(ci: &mut Ci) -> Result<()> {
     for tests in all {
         let mut command = ci.cargo(&format!("+nightly miri test {tests}"));
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        tested(command.env("CARGO_TARGET_DIR", "target/miri"))?;
+        run_tests(command.env("CARGO_TARGET_DIR", "target/miri"))?;
     }
     Ok(())
 }

@@ -10,14 +10,14 @@ use super::{PACKAGES, Results};
 const BEGIN: &str = "<!-- the last runs, written by cargo xtask mutants --record -->";
 const END: &str = "<!-- end of the last runs -->";
 const HEAD: &str = "\
-| package | seed | mutants | tested | caught | timed out | survived, judged | survived, not judged | \
+| package | seed | mutants | run_tests | caught | timed out | survived, judged | survived, not judged | \
 caught or timed out | do not compile |
 |---|---|---|---|---|---|---|---|---|---|";
 
 /// Numbers of mutants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Totals {
-    /// Those of the package, tested or not.
+    /// Those of the package, run_tests or not.
     all: usize,
     caught: usize,
     timed_out: usize,
@@ -27,18 +27,18 @@ struct Totals {
 }
 
 impl Totals {
-    const fn tested(self) -> usize {
+    const fn run_tests(self) -> usize {
         self.caught + self.timed_out + self.known + self.unknown
     }
 
     /// A row of the table: the share of those caught is in tenths of a percent, rounded down.
     fn row(self, name: &str, seed: &str) -> String {
         let Self { all, caught, timed_out, known, unknown, unviable } = self;
-        let share = (1000 * (caught + timed_out)).checked_div(self.tested());
+        let share = (1000 * (caught + timed_out)).checked_div(self.run_tests());
         let share = share.map_or("-".into(), |share| format!("{}.{} %", share / 10, share % 10));
-        let tested = self.tested();
+        let run_tests = self.run_tests();
         format!(
-            "| {name} | {seed} | {all} | {tested} | {caught} | {timed_out} | {known} | {unknown} | {share} | {unviable} |"
+            "| {name} | {seed} | {all} | {run_tests} | {caught} | {timed_out} | {known} | {unknown} | {share} | {unviable} |"
         )
     }
 }

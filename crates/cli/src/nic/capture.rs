@@ -3,7 +3,7 @@
 use std::io::{Write, stderr};
 use std::path::Path;
 
-use flowyard_nicsim::config::{Config, MOST_US};
+use flowyard_nicsim::config::{Config, MAX_RUN_US};
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
 use flowyard_nicsim::run::Outcome;
 use flowyard_ports::pcap::{Format, Writer};
@@ -113,21 +113,21 @@ pub(super) fn schedule(
     if !fixed {
         let wanted = speed.map_or(config.run.measure_us, |speed| (length_us / speed) as u64);
         config.run.measure_us = (wanted + spare_us).max(2 * on_link_us + spare_us);
-        let most_us = MOST_US.saturating_sub(spare_us);
-        if config.run.measure_us > MOST_US && 2 * on_link_us <= most_us {
+        let most_us = MAX_RUN_US.saturating_sub(spare_us);
+        if config.run.measure_us > MAX_RUN_US && 2 * on_link_us <= most_us {
             return Err(bad_input(format!(
                 "--speed: {file} takes {:.1} s at this speed, and a simulation is at most {} s long; use --speed {:.3} or more",
                 wanted as f64 / 1e6,
-                MOST_US / 1_000_000,
+                MAX_RUN_US / 1_000_000,
                 (1e3 * length_us / most_us as f64).ceil() / 1e3
             )));
         }
-        if config.run.measure_us > MOST_US {
+        if config.run.measure_us > MAX_RUN_US {
             return Err(bad_input(format!(
                 "{file}: its frames need {:.1} s on this link, and a simulation is at most {} s long; use a part of the \
                  capture or a greater mac.link_gbps",
                 config.run.measure_us as f64 / 1e6,
-                MOST_US / 1_000_000
+                MAX_RUN_US / 1_000_000
             )));
         }
     }

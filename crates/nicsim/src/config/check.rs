@@ -1,6 +1,6 @@
 //! The accepted range of every key.
 
-use super::{Config, ConfigError, MOST_US};
+use super::{Config, ConfigError, MAX_RUN_US};
 
 impl Config {
     /// Whether every value is in its range.
@@ -86,9 +86,9 @@ impl Config {
             return Err(ConfigError::Value { key: "load.receive_share", value, wanted });
         }
         let us = self.run.measure_us.min(u32::MAX.into()) as u32;
-        range("run.measure_us", us, 1, MOST_US as u32, "from 1 to 10000000")?;
+        range("run.measure_us", us, 1, MAX_RUN_US as u32, "from 1 to 10000000")?;
         let us = self.run.warmup_us.min(u32::MAX.into()) as u32;
-        range("run.warmup_us", us, 1, MOST_US as u32, "from 1 to 10000000")?;
+        range("run.warmup_us", us, 1, MAX_RUN_US as u32, "from 1 to 10000000")?;
         self.base()?;
         Ok(())
     }

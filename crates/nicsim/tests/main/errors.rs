@@ -133,8 +133,8 @@ fn a_capture_that_cannot_arrive_ends_the_run() {
     image.entry = 0;
     let arrivals = Some(vec![(0, vec![0x02; 200])]);
     let parts = Parts { config, image, arrivals, to_the_end: true, ..Parts::default() };
-    assert_eq!(run::<Fast>(parts.clone()).unwrap_err(), RunError::Deaf);
-    assert_eq!(run::<Reference>(parts.clone()).unwrap_err(), RunError::Deaf);
+    assert_eq!(run::<Fast>(parts.clone()).unwrap_err(), RunError::ReceiverOff);
+    assert_eq!(run::<Reference>(parts.clone()).unwrap_err(), RunError::ReceiverOff);
     let mut parts =
         Parts { image: self::image(&parts.config, Builtin::Rmw.elf()).unwrap(), ..parts };
     parts.config.load.receive = false;

@@ -11,7 +11,7 @@
 //! Invariants: frames and segments keep the order of the batch. A port that takes only some segments of a frame gets the
 //! others when the frame is offered again: the metadata say how many have left. A frame of which the port refuses a
 //! segment is refused, and its other segments do not follow. So is a frame for whose next segment there is no buffer for
-//! longer than [`STARVED_LIMIT`]: frames that wait here may have all buffers that it waits for.
+//! longer than [`STUCK_LIMIT`]: frames that wait here may have all buffers that it waits for.
 //! Thread-safety: used by one core.
 
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Lanes, Nanos, To};
@@ -21,6 +21,7 @@ use flowyard_wire::{Offload, Segment, offload};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Finished, Tx, refuse};
 
+use super::STUCK_LIMIT;
 use crate::live::Carries;
 
 /// The transmitting half of a port, with finished frames.
@@ -31,12 +32,10 @@ pub struct Finish {
     /// Segments on their way to the port.
     segments: Batch,
     /// The time since which there is no buffer for a segment.
-    starved: Option<Nanos>,
+    no_buffer_since: Option<Nanos>,
     finished: Finished,
 }
 
-/// If there is no buffer for a segment for longer than this, its frame is dropped.
-const STARVED_LIMIT: Nanos = 100_000_000;
 /// The most segments that a call transmits, so that a peer which asks for very short ones does not keep a core busy.
 const MOST: usize = 512;
 
@@ -45,7 +44,7 @@ impl Finish {
     #[must_use]
     pub fn new(inner: Box<dyn Tx>, carries: Carries, pool: Pool) -> Self {
         let (segments, finished) = (Batch::default(), Finished::default());
-        Self { inner, carries, pool, segments, starved: None, finished }
+        Self { inner, carries, pool, segments, no_buffer_since: None, finished }
     }
 
     /// `inner`, with a [`Finish`] in front if frames of `delivered` may come that it does not pass on.
@@ -108,12 +107,12 @@ impl Finish {
             }
             let all = self.segments.lanes();
             if let (true, Some(none)) = (all.is_empty(), missing) {
-                if let Some(reason) = self.starve(none, now) {
+                if let Some(reason) = self.out_of_buffers(none, now) {
                     refuse(from, lane, reason);
                 }
                 break;
             }
-            self.starved = None;
+            self.no_buffer_since = None;
             let later = self.inner.tx(&mut self.segments, all, &self.pool, now);
             let sent = all.without(later);
             let refused = { sent }.find(|at| self.segments.actions[*at].to.is_drop());
@@ -141,11 +140,11 @@ impl Finish {
     }
 
     /// There is no buffer for a segment. Returns the reason to drop its frame, if it does not wait any longer.
-    fn starve(&mut self, none: NoBuffer, now: Nanos) -> Option<DropReason> {
-        let since = *self.starved.get_or_insert(now);
+    fn out_of_buffers(&mut self, none: NoBuffer, now: Nanos) -> Option<DropReason> {
+        let since = *self.no_buffer_since.get_or_insert(now);
         match none {
             NoBuffer::TooLong => Some(DropReason::TooLong),
-            NoBuffer::Empty if now.saturating_sub(since) < STARVED_LIMIT => None,
+            NoBuffer::Empty if now.saturating_sub(since) < STUCK_LIMIT => None,
             NoBuffer::Empty => Some(DropReason::NoBuffer),
         }
     }

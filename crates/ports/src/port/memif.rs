@@ -13,7 +13,7 @@ use flowyard_wire::LinkType;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Halves, Received, Rx, Tx, refuse};
 
-use super::Log;
+use super::{Log, STUCK_LIMIT};
 use crate::live::OpenError;
 
 /// The parameters of a memif port.
@@ -29,8 +29,6 @@ pub struct MemifPort {
     pub settings: Settings,
 }
 
-/// If the peer takes no frames for longer than this, frames for it are dropped.
-const STUCK_LIMIT: Nanos = 100_000_000;
 /// Maximum number of messages kept for the end of a run.
 const REMARKS: usize = 16;
 

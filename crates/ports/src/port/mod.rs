@@ -34,3 +34,7 @@ pub use pace::{BadPace, Pace};
 pub use pcap::PcapTx;
 pub use source::{Repeat, SourceRx};
 pub use verify::Verify;
+
+/// If the peer of a port takes no frames for longer than this, or there is no buffer for them, frames for the port are
+/// dropped.
+const STUCK_LIMIT: flowyard_frame::Nanos = 100_000_000;

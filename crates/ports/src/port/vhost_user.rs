@@ -15,7 +15,7 @@ use flowyard_wire::LinkType;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Halves, Received, Rx, Tx, refuse};
 
-use super::Log;
+use super::{Log, STUCK_LIMIT};
 use crate::live::OpenError;
 
 /// The parameters of a vhost-user port.
@@ -31,8 +31,6 @@ pub struct VhostPort {
     pub settings: Settings,
 }
 
-/// If the guest takes no frames for longer than this, frames for it are dropped.
-const STUCK_LIMIT: Nanos = 100_000_000;
 /// Maximum number of messages kept for the end of a run.
 const REMARKS: usize = 16;
 

@@ -145,7 +145,7 @@ impl Datapath {
                 return None;
             }
         }
-        let port = path::leaves_by(path::mapping(&self.flows, path)?, from.port)?;
+        let port = path::egress_port(path::mapping(&self.flows, path)?, from.port)?;
         (self.world.receives(from.port) && self.world.sends(port)).then_some(port)
     }
 

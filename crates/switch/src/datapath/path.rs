@@ -164,7 +164,7 @@ impl Datapath {
             let (table, priority) = (flow.entry.table, flow.entry.priority);
             return Answer::Unproven { table, priority, does: Box::new(does.clone()) };
         }
-        let port = mapping(&self.flows, path).and_then(|port| leaves_by(port, in_port));
+        let port = mapping(&self.flows, path).and_then(|port| egress_port(port, in_port));
         match (open, port) {
             (Some(table), _) => Answer::Unknown { table },
             (None, Some(port)) if self.world.sends(port) => Answer::Mapped { port },
@@ -259,7 +259,7 @@ pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
 /// The port by which a frame of `in_port` leaves that is output to `port`, a port or `IN_PORT`. A frame returns to its
 /// port only by `IN_PORT` (OpenFlow 1.5.1, section 4.5).
 #[inline]
-pub(super) const fn leaves_by(port: u32, in_port: u32) -> Option<u32> {
+pub(super) const fn egress_port(port: u32, in_port: u32) -> Option<u32> {
     if port == reserved::IN_PORT {
         Some(in_port)
     } else if port == in_port {

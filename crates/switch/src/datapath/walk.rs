@@ -60,7 +60,7 @@ impl Datapath {
         let holds = self.ahead.holds;
         let known = self.ahead.paths[place].filter(|_| holds);
         let port = known.and_then(|path| self.cache.port(path));
-        let mapped = port.and_then(|port| path::leaves_by(port, in_port));
+        let mapped = port.and_then(|port| path::egress_port(port, in_port));
         if let (Some(path), Some(port)) = (known, mapped)
             && self.map(path, (port, left), frame.len() as u64, now, out)
         {

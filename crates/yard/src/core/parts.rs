@@ -93,10 +93,8 @@ pub(crate) struct Entry {
     pub(crate) waiting: Lanes,
     /// Whether a port filled a batch in this tick: there may be more.
     pub(crate) pressed: bool,
-    /// Where frames stay with the core that received them: what it does when it is overloaded.
+    /// What a core does when it is overloaded, where frames stay with the core that received them, or can after a reload.
     pub(crate) rebalance: Option<Rebalance>,
-    /// Where frames do not stay, but would if a reload said so: what `rebalance` becomes then.
-    pub(crate) resting: Option<Rebalance>,
     /// Whether another process takes over.
     pub(crate) handover: Handover,
 }

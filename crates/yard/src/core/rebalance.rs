@@ -40,6 +40,8 @@ const STRIDE: usize = 5;
 /// The state of a core's rebalancing.
 #[derive(Debug)]
 pub(crate) struct Rebalance {
+    /// Whether frames stay with the core that received them. If not, nothing is measured or moved.
+    is_active: bool,
     /// The queues that only this core works on.
     own: Vec<To>,
     /// Queues of other cores, by core.
@@ -59,9 +61,16 @@ pub(crate) struct Rebalance {
 }
 
 impl Rebalance {
-    /// A core that works on the queues `own`; others work on `others`, by core. `cores` is the number of cores.
-    pub(crate) fn new(own: Vec<To>, others: Vec<(u16, u16)>, entries: usize, cores: usize) -> Self {
+    /// A core that works on the queues `own`; others work on `others`, by core. `entries` and `cores` are the sizes of the table
+    /// and of the engine.
+    pub(crate) fn new(
+        own: Vec<To>,
+        others: Vec<(u16, u16)>,
+        (entries, cores): (usize, usize),
+        is_active: bool,
+    ) -> Self {
         Self {
+            is_active,
             own,
             others,
             given: Vec::with_capacity(entries),
@@ -74,8 +83,9 @@ impl Rebalance {
         }
     }
 
-    /// As after [`Rebalance::new`]: nothing was given away, and nothing measured.
-    fn restart(&mut self) {
+    /// Begins anew: nothing was given away, and nothing measured.
+    fn restart(&mut self, is_active: bool) {
+        self.is_active = is_active;
         self.given.clear();
         self.since = 0;
         (self.ticks, self.pressed) = (0, 0);
@@ -85,13 +95,16 @@ impl Rebalance {
     /// A tick has received; `pressed` if a port filled a batch, or frames wait for room in a queue.
     #[inline]
     pub(super) fn count(&mut self, pressed: bool) {
-        self.ticks += 1;
-        self.pressed += u32::from(pressed);
+        if self.is_active {
+            self.ticks += 1;
+            self.pressed += u32::from(pressed);
+        }
     }
 
     /// Whether the interval has passed at `now`. Where work takes long, it is as long as some ticks.
     #[inline]
     pub(super) const fn is_due(&self, now: Nanos) -> bool {
+        // The ticks of one that is not active stay 0.
         now.saturating_sub(self.since) >= INTERVAL && self.ticks >= TICKS
     }
 
@@ -156,14 +169,12 @@ impl Core {
     /// Replaces the indirection table: by `entries`, or by the core's own queues if frames are to stay with it.
     pub(super) fn respread(&mut self, entries: &[To], keep_local: bool) {
         let Self { id, entry, places, .. } = self;
-        let mut local = entry.rebalance.take().or_else(|| entry.resting.take());
-        if let Some(local) = &mut local {
-            local.restart();
+        if let Some(rebalance) = &mut entry.rebalance {
+            rebalance.restart(keep_local);
             places.set_overloaded(*id, false);
         }
-        let into = if keep_local { &mut entry.rebalance } else { &mut entry.resting };
-        *into = local;
-        let entries = entry.rebalance.as_ref().map_or(entries, |local| &local.own[..]);
+        let active = entry.rebalance.as_ref().filter(|rebalance| rebalance.is_active);
+        let entries = active.map_or(entries, |rebalance| &rebalance.own[..]);
         let spread = &mut entry.steer.spread;
         for (index, to) in (0..spread.entries().len()).zip(entries.iter().cycle()) {
             let _in_range = spread.set(index, *to);

@@ -17,12 +17,10 @@ use flowyard_yard::port::{Received, Rx, Tx, refuse};
 
 use super::DpdkPort;
 use super::lending::Lending;
-use crate::port::Log;
+use crate::port::{Log, STUCK_LIMIT};
 
 /// The time between two looks at the link and the counters.
 const LOOK_EVERY: Nanos = 100_000_000;
-/// If the driver takes no frames for longer than this, frames for it are dropped.
-const STUCK_LIMIT: Nanos = 100_000_000;
 /// Bytes of a frame besides its payload: the header and two tags.
 const HEADER: usize = 22;
 /// Frames begin behind the metadata of their buffer.

@@ -209,7 +209,7 @@ fn a_frame_without_buffers_for_its_segments_is_refused_after_a_while() {
         taken.push(frame);
     }
     let all = batch.lanes();
-    for now in [0, STARVED_LIMIT - 1] {
+    for now in [0, STUCK_LIMIT - 1] {
         assert_eq!(port.tx(&mut batch, all, &pool, now), all, "it waits");
     }
     let mut leave = |batch: &mut Batch, pool: &Pool, now| {
@@ -220,7 +220,7 @@ fn a_frame_without_buffers_for_its_segments_is_refused_after_a_while() {
         batch.lanes().map(|lane| batch.actions[lane].to).collect::<Vec<_>>()
     };
     let none = To::Drop(DropReason::NoBuffer.code());
-    assert_eq!(leave(&mut batch, &pool, STARVED_LIMIT), [none, To::Port(1), none]);
+    assert_eq!(leave(&mut batch, &pool, STUCK_LIMIT), [none, To::Port(1), none]);
     assert_eq!(*sent.lock().unwrap(), [plain]);
     // With buffers again, the next long frame leaves.
     for frame in taken {
@@ -230,7 +230,7 @@ fn a_frame_without_buffers_for_its_segments_is_refused_after_a_while() {
     let frame = pool.copy(&long, Meta { offload, ..Meta::default() }).unwrap();
     let lane = batch.push(frame, FlowKey::ZERO).unwrap();
     batch.actions[lane].to = To::Port(1);
-    assert_eq!(leave(&mut batch, &pool, 2 * STARVED_LIMIT), [To::Port(1)]);
+    assert_eq!(leave(&mut batch, &pool, 2 * STUCK_LIMIT), [To::Port(1)]);
     assert_eq!(sent.lock().unwrap().len(), 4);
     pool.put_batch(&mut batch);
     drop(port);

@@ -21,6 +21,7 @@ use super::plan::{LivePort, Log};
 use super::stall::{Progress, StallDetector};
 use super::watch::{Change, Watch};
 use crate::live::{Counts, Interface, OpenError};
+use crate::port::STUCK_LIMIT;
 
 /// One core's part of a port.
 pub(super) trait Device: Send {
@@ -98,9 +99,6 @@ const REMARKS: usize = 16;
 /// An interface that could not be opened this often in succession is reported. Some failures pass: the
 /// interface was deleted meanwhile, or the kernel has not yet released the queue that was closed.
 const FAILURES: u32 = 5;
-
-/// If an interface accepts no frames for longer than this, frames for it are dropped.
-const STUCK_LIMIT: Nanos = 100_000_000;
 
 impl<L: Link> Monitor<L> {
     fn new(
